@@ -166,6 +166,36 @@ struct ClockTests {
     #expect(log.lines == ["4.0 seconds", "false", "7.5 seconds"])
   }
 
+  @Test func `what measures time in the whole process counts anew in each world`() throws {
+    let early = (limiter: RateLimiter(1, per: .seconds(1), burst: 2), ticker: co_ticker(every: .seconds(10)))
+    let made = Log()
+    // Made in a world, and used in others.
+    nonisolated(unsafe) var late = early
+    try World().run {
+      try co_delay(.seconds(3_514))
+      late = (RateLimiter(1, per: .seconds(1), burst: 2), co_ticker(every: .seconds(10)))
+      for _ in 0..<100 { try late.limiter.acquire() }
+      #expect(try late.ticker.next() == 9)
+    }
+    for round in 0..<2 {
+      for (limiter, ticker) in [early, late] {
+        let world = World()
+        try world.run {
+          let start = world.now
+          for _ in 0..<3 { try limiter.acquire() }
+          let acquired = world.now - start
+          let ticks = try ticker.next()
+          made("\(round): \(acquired), \(ticks) at \(world.now - start)")
+        }
+      }
+      #expect(late.limiter.tryAcquire(round == 0 ? 2 : 0) && early.limiter.tryAcquire(round == 0 ? 2 : 0))
+    }
+    #expect(late.ticker.timeLeft > .zero && late.ticker.timeLeft <= .seconds(10))
+    #expect(
+      made.lines == (0..<2).flatMap { round in Array(repeating: "\(round): 1.0 seconds, 1 at 11.0 seconds", count: 2) }
+    )
+  }
+
   @Test func `the world's own times do not depend on the caller's clock`() throws {
     let world = World()
     let log = Log()

@@ -141,6 +141,9 @@ class Host: @unchecked Sendable {
   /// Throws if `job` must not wait for the real world, or move to `target` there; `what` describes the wait.
   func requireReal(_ job: JobRef?, on target: Scheduler?, _ what: () -> String) throws {}
 
+  /// What stands in the host's world for objects that store times.
+  var standIns: StandIns { .ofProcess }
+
   /// Records that the current step uses an object (Shared.swift).
   func touches(_ object: UInt) {}
 
@@ -173,6 +176,9 @@ class Host: @unchecked Sendable {
   /// Tells a simulated world that the current step uses an object; called by Shared only.
   @usableFromInline @inline(never)
   static func recordTouch(_ object: UInt) { ofCaller?.touches(object) }
+
+  /// What stands for objects that store times, by the clock of the calling code.
+  static var standIns: StandIns { ofCaller?.standIns ?? .ofProcess }
 
   /// Returns the scheduler of `queue` in the calling code's world; nil outside a world.
   static func simulated(_ queue: DispatchQueue?) -> Scheduler? {

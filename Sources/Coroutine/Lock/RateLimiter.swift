@@ -8,78 +8,92 @@ import Synchronization
 /// ```
 ///
 /// The bucket holds at most `burst` tokens, and is full at first. Tokens are added evenly, so in any time t at most
-/// `burst` + t · rate are given out. Waiters are served strictly first come, first served, whatever the amounts. A
-/// cancelled waiter has taken nothing, and the waiters behind it move up. ``reserve(_:)`` takes tokens without a wait,
-/// and says when they may be used.
+/// `burst` + t · rate are given out, whoever gives up meanwhile. Waiters are served strictly first come, first served,
+/// whatever the amounts. A cancelled waiter has taken nothing, and the waiters behind it move up. ``reserve(_:)`` takes
+/// tokens without a wait, and says when they may be used.
+///
+/// A limiter counts by the clock of its callers. In a simulated world it has a bucket of that world's, full at first:
+/// a limiter of the whole process may serve several worlds.
 public final class RateLimiter: @unchecked Sendable {
-  // Sound because of the first invariant, and because the gate guards itself; the storage is accessed through its
+  // Sound because of invariants 1 and 3, and because the gate guards itself; the storage is accessed through its
   // address only, as the first property.
   //
-  // A bucket under a lock, and a gate of one permit at which the coroutines queue that find too few tokens.
+  // The axis. Tokens are counted from the creation on: S(u) of them have been supplied at the time u, the burst not
+  // counted. A grant of n tokens has a place, an interval of n tokens [a, a + n), and a time u from which it may be
+  // used, with
   //
-  //   --acquire, enough tokens and `owed` is 0--> takes them
-  //   --acquire, else: `owed` + count--> QUEUED at the gate --first--> SLEEPS until its tokens are available
-  //                                        |                            |--> takes them, `owed` - count, leaves the
-  //                                        |                            |    gate
-  //                                        +--cancelled-----------------+--> leaves the gate, `owed` - count; the
-  //                                                                          tokens stay in the bucket
-  //   --reserve--> takes them now, if need be from the future: `credit` may fall below zero
+  //     a + n - burst <= S(u) <= a           (`instant` is the first such time, or now; n <= burst, so there is one)
+  //
+  // `end` is the end of the last place that was given: the theoretical arrival time. What is free before it are the
+  // places of those who gave up: `holes`.
+  //
+  // Law: in any time from s to s + t, at most burst + S(s + t) - S(s) tokens are given.
+  // Proof: the places of kept grants are disjoint, because a place is taken out of what is free, and put back only if
+  // its grant is not kept. A grant with s <= u <= s + t has S(s) <= a and a + n <= S(s + t) + burst. So the places of
+  // all such grants are disjoint parts of an interval of that length.
+  //
+  // The proof does not ask why a place is free, in which order places were given, or what the clocks of several threads
+  // showed. What a new rate changes is S, from that time on. Two things are outside of the law: a reservation that was
+  // made before a new rate keeps its time, and a coroutine that its scheduler resumes late uses its tokens later.
+  //
+  //   --acquire, a place whose time has come, and nobody waits--> takes it
+  //   --acquire, else: `owed` + n--> QUEUED at the gate --first: `owed` - n--> SLEEPS with a place, `first`
+  //                                      |                                      |--its time--> has the tokens
+  //                                      +--cancelled: `owed` - n               +--cancelled: the place is free again
+  //   --reserve--> takes a place. If coroutines wait, it leaves free before it what they will take.
   //
   // Invariants
-  //  1. The fields below are accessed under `lock`, which is held for some arithmetic and never over a wait. So a call
-  //     that need not wait takes its tokens or fails for the lack of them, whatever other threads do.
-  //  2. `owed` is the number of tokens that coroutines want which have found too few, or others waiting, and have
-  //     neither taken theirs nor given up. While it is above zero, only the holder of the permit takes tokens. The gate
-  //     serves first come, first served (Permits), so the sleeping coroutine is the first, and nothing overtakes it.
-  //  3. `credit` counts in units so small that nothing is rounded: a nanosecond adds `perPeriod` units, a token costs
-  //     as many units as `period` has nanoseconds. credit < burst · period + perPeriod, as of the time `asOf`: after a
-  //     sleep of whole nanoseconds there may be a part of a nanosecond too much, which must not be lost.
-  //  4. `reserved` is the number of tokens of all reservations that were not cancelled. A reservation takes its tokens
-  //     out of `credit` at once, and yet is behind the coroutines that wait: what was reserved since a coroutine has
-  //     come does not count against it (`available(since:)`), and the time of a reservation is the time at which the
-  //     tokens of all that wait, and its own, have been added.
-  //  5. `sleeper` is the wait of the coroutine that sleeps, from its publication until the coroutine has run again. A
-  //     change that may make tokens available earlier claims that wait, and the coroutine computes anew.
+  //  1. The fields below are accessed under `lock`, which is never held over a wait. It is a ThreadLock, because
+  //     `holes` allocates.
+  //  2. While `owed` is above zero or `first` is there, coroutines wait, and no other caller takes a place before
+  //     them. The gate of one permit serves first come, first served (Permits), so nothing overtakes the sleeper.
+  //  3. `sleeper` is the wait of the coroutine that sleeps, from its publication until the coroutine has run again. A
+  //     change that may let it move up claims that wait, and the coroutine looks for an earlier place.
+  //  4. `holes` are sorted, do not touch one another or `end`, and end after the time of the last call. So there are
+  //     at most as many as places were given up that are still to come.
   //
-  // The clock is that of the caller's scheduler, as for timers: a simulated coroutine waits in virtual time.
+  // A token has 2⁵⁶ units, so that a part of one is exact to less than a nanosecond.
   @exclusivity(unchecked) private var storage = Permits(1)
-  let lock = Shared<SpinLock>()
-  @exclusivity(unchecked) private(set) var credit: Int128
-  @exclusivity(unchecked) private(set) var asOf: UInt64 = 0
-  @exclusivity(unchecked) var owed = 0
-  @exclusivity(unchecked) var reserved = 0
-  @exclusivity(unchecked) private(set) var perPeriod: Int128
-  @exclusivity(unchecked) private(set) var period: Int128
+  private let lock = Shared<ThreadLock>()
+  @exclusivity(unchecked) private var supply: Supply
+  @exclusivity(unchecked) private var end: Int128 = 0
+  @exclusivity(unchecked) private var holes: [Range<Int128>] = []
+  /// The tokens that coroutines want which have no place yet.
+  @exclusivity(unchecked) private var owed = 0
+  @exclusivity(unchecked) private var first: Range<Int128>?
   @exclusivity(unchecked) private var sleeper: (job: JobRef, epoch: WaitEpoch)?
-  /// The number of changes that may make tokens available earlier.
-  @exclusivity(unchecked) private var changes = 0
   let burst: Int
+  private let clock = LocalClockNumber()
+
+  fileprivate static var unit: Int128 { 1 << 56 }
 
   var gate: PermitsRef { propertyAddress(in: self, at: 0, as: Permits.self) }
 
   /// Creates a limiter that gives out `tokens` tokens in each `period`, and up to `burst` at once after a pause.
   ///
   /// Traps on numbers below 1 and on periods below a nanosecond.
-  public init(_ tokens: Int, per period: Duration = .seconds(1), burst: Int = 1) {
-    Self.check(tokens, period)
+  public convenience init(_ tokens: Int, per period: Duration = .seconds(1), burst: Int = 1) {
     if burst < 1 {
       misuse("A RateLimiter cannot have a burst of \(burst): with less than 1 nothing would ever happen.")
     }
-    perPeriod = Int128(tokens)
-    self.period = Int128(period.nanoseconds)
-    self.burst = burst
-    credit = Int128(burst) * self.period
+    self.init(Supply(tokens, period, at: Carrier.localTime), burst)
+  }
+
+  private init(_ supply: Supply, _ burst: Int) {
+    (self.supply, self.burst) = (supply, burst)
     _ = PermitsRef(&storage, at: gate)
   }
 
-  static func check(_ tokens: Int, _ period: Duration) {
-    if tokens < 1 { misuse("A RateLimiter cannot give out \(tokens) tokens in a period: give it 1 or more.") }
-    if period < .nanoseconds(1) {
-      misuse("A RateLimiter cannot have a period of \(period): give it a nanosecond or more.")
+  deinit { gate.letFinish(self) }
+
+  /// The limiter of the calling code's clock: itself, but for a simulated world.
+  private var here: RateLimiter {
+    clock.standIn(for: self) {
+      let copy = RateLimiter(lock.withLock { supply.restarted(at: Carrier.localTime) }, burst)
+      if let name = ObjectNames.name(of: self) { copy.gate.setName(name, of: copy) }
+      return copy
     }
   }
-
-  deinit { gate.letFinish(self) }
 
   /// Gives the limiter a name, which dumps show: `RateLimiter "mails" 0x7f…`.
   ///
@@ -100,17 +114,30 @@ public final class RateLimiter: @unchecked Sendable {
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func acquire(_ count: Int = 1) throws {
     let (carrier, job) = try Carrier.beginWaiting()
-    if count < 0 { refuse(count) }
-    if count == 0 { return }
-    if count > burst { throw CoroutineError.wouldDeadlock(because: .tokens(count, burst: burst)) }
-    var reservedBefore = 0
-    if take(count, at: Carrier.localTime, orWaits: &reservedBefore) { return }
+    try Self.check(count, burst)
+    if count > 0 { try here.acquire(count, carrier, job) }
+  }
+
+  private func acquire(_ count: Int, _ carrier: UnsafeMutablePointer<Carrier>, _ job: JobRef) throws {
+    if take(count, orElse: { owed += count }) { return }
     do {
       if !gate.takeAtOnce(1) { try gate.wait(1, .permits, of: self, carrier, job) }
-      defer { _ = gate.give(1) }
-      try sleep(for: count, since: reservedBefore)
     } catch {
       lock.withLock { owed -= count }
+      throw error
+    }
+    defer { _ = gate.give(1) }
+    lock.withLock {
+      owed -= count
+      first = occupy(earliest(count, Carrier.localTime), count)
+    }
+    do {
+      while try !hasTurn(count) {}
+    } catch {
+      lock.withLock {
+        if let first { free(first) }
+        first = nil
+      }
       throw error
     }
   }
@@ -123,151 +150,329 @@ public final class RateLimiter: @unchecked Sendable {
   /// Never suspends; any thread, coroutine or not. A negative number traps.
   /// - Returns: Whether the tokens were taken.
   public func tryAcquire(_ count: Int = 1) -> Bool {
-    if count < 0 { refuse(count) }
-    if count == 0 { return true }
-    guard count <= burst else { return false }
-    lock.lock()
-    refill(Carrier.localTime)
-    let isTaken = takeIfAvailable(count)
-    lock.unlock()
-    return isTaken
+    if count < 0 { Self.refuse(count) }
+    return count == 0 || count <= burst && here.take(count, orElse: {})
   }
 
   /// The number of tokens that are available at this moment; negative if more are reserved than have been added.
   ///
   /// It may be above zero while coroutines wait: the first of them wants more. Any thread; does not suspend.
   public var tokens: Int {
-    let now = Carrier.localTime
-    lock.lock()
-    refill(now)
-    let (whole, rest) = credit.quotientAndRemainder(dividingBy: period)
-    lock.unlock()
-    return Int(clamping: min(Int128(burst), rest < 0 ? whole - 1 : whole))
+    let limiter = here
+    return limiter.lock.withLock { limiter.count(at: Carrier.localTime) }
+  }
+
+  private func count(at time: UInt64) -> Int {
+    let now = supply.position(time)
+    var used = max(0, end - now) - (first?.length ?? 0)
+    for hole in holes { used -= max(0, hole.upperBound - max(hole.lowerBound, now)) }
+    // Rounded down: a part of a token is none.
+    let (whole, rest) = used.quotientAndRemainder(dividingBy: Self.unit)
+    return Int(clamping: min(Int128(burst), Int128(burst) - whole - (rest > 0 ? 1 : 0)))
   }
 
   /// Gives out `tokens` tokens in each `period` from now on.
   ///
   /// The tokens that are in the bucket stay, as do the burst and the times of earlier reservations. Waiting coroutines
-  /// wait for their tokens at the new rate. Never suspends; any thread. Traps as ``init(_:per:burst:)`` does.
+  /// wait for their tokens at the new rate. In a simulated world the rate of that world changes. Never suspends; any
+  /// thread. Traps as ``init(_:per:burst:)`` does.
   public func setRate(_ tokens: Int, per period: Duration = .seconds(1)) {
-    Self.check(tokens, period)
-    let (now, length) = (Carrier.localTime, Int128(period.nanoseconds))
-    lock.lock()
-    refill(now)
-    // Rounded down, so that no part of a token is given away.
-    let (whole, rest) = credit.quotientAndRemainder(dividingBy: self.period)
-    let part = rest * length
-    credit = whole * length + (part < 0 ? part - self.period + 1 : part) / self.period
-    perPeriod = Int128(tokens)
-    self.period = length
-    wakeSleeperAndUnlock()
+    let limiter = here
+    var changed = Supply(tokens, period, at: 0)
+    limiter.lock.lock()
+    let now = Carrier.localTime
+    changed = changed.restarted(at: now)
+    changed.base = limiter.supply.position(now)
+    limiter.supply = changed
+    limiter.wakeSleeperAndUnlock()
   }
 
-  // MARK: The bucket
-
-  /// Takes the tokens if they are available and nothing waits; else counts the caller as waiting, and returns what was
-  /// reserved before.
-  private func take(_ count: Int, at now: UInt64, orWaits reservedBefore: inout Int) -> Bool {
-    lock.lock()
-    refill(now)
-    let isTaken = takeIfAvailable(count)
-    if !isTaken {
-      owed += count
-      reservedBefore = reserved
-    }
-    lock.unlock()
-    return isTaken
+  fileprivate static func check(_ count: Int, _ burst: Int) throws {
+    if count < 0 { refuse(count) }
+    if count > burst { throw CoroutineError.wouldDeadlock(because: .tokens(count, burst: burst)) }
   }
 
-  /// Called under the lock.
-  private func takeIfAvailable(_ count: Int) -> Bool {
-    let price = Int128(count) * period
-    guard owed == 0, price <= credit else { return false }
-    credit -= price
-    return true
+  fileprivate static func refuse(_ count: Int) -> Never {
+    misuse("A RateLimiter cannot give out \(count) tokens: ask for 0 or more.")
   }
+}
 
-  /// Changes the tokens in the bucket; called under the lock.
-  func add(_ count: Int) { credit = min(most, credit + Int128(count) * period) }
+// MARK: - Places; all but `take` are called under the lock
 
-  private var most: Int128 { Int128(burst) * period + perPeriod - 1 }
-
-  /// Adds the tokens of the time that has passed; called under the lock.
-  func refill(_ now: UInt64) {
-    guard now > asOf else { return }
-    credit = min(most, credit + Int128(now - asOf) * perPeriod)
-    asOf = now
-  }
-
-  /// The time in which so many units are added, rounded up; called under the lock.
-  func time(for units: Int128) -> UInt64 {
-    units <= 0 ? 0 : UInt64(clamping: (units + perPeriod - 1) / perPeriod)
-  }
-
-  // MARK: The first waiter
-
-  /// Sleeps until the tokens are available, and takes them.
-  ///
-  /// The caller is counted as waiting, and has the permit; it is counted no more when this returns. `reservedBefore` is
-  /// the number of tokens that were reserved when it came. A reservation that was made before and cancelled since is
-  /// missing in `reserved` now, hence the maximum.
-  private func sleep(for count: Int, since reservedBefore: Int) throws {
-    while true {
-      let (carrier, job) = try Carrier.beginWaiting()
+extension RateLimiter {
+  /// Takes the tokens if they are available and nothing waits; else calls `other`, under the lock.
+  private func take(_ count: Int, orElse other: () -> Void) -> Bool {
+    lock.withLock {
       let now = Carrier.localTime
-      lock.lock()
-      refill(now)
-      let available = credit + Int128(max(0, reserved - reservedBefore)) * period
-      let missing = time(for: Int128(count) * period - available)
-      if missing == 0 {
-        credit -= Int128(count) * period
-        owed -= count
-        lock.unlock()
-        return
-      }
-      let seen = changes
-      lock.unlock()
-      try doze(missing, seen, carrier, job)
+      let start = earliest(count, now)
+      let isTaken = owed == 0 && first == nil && instant(start, count) <= now
+      if isTaken { _ = occupy(start, count) } else { other() }
+      return isTaken
     }
   }
 
-  /// Suspends for a time, or until a change after `seen`.
-  private func doze(
-    _ nanoseconds: UInt64,
-    _ seen: Int,
-    _ carrier: UnsafeMutablePointer<Carrier>,
-    _ job: JobRef
-  ) throws {
+  /// The begin of the first free place that a grant may have from `time` on.
+  private func earliest(_ count: Int, _ time: UInt64) -> Int128 {
+    let (now, length) = (supply.position(time), Int128(count) * Self.unit)
+    holes.removeAll { $0.upperBound <= now }
+    end = max(end, now)
+    for hole in holes {
+      let start = max(hole.lowerBound, now)
+      if hole.upperBound - start >= length { return start }
+    }
+    return end
+  }
+
+  /// The time from which the tokens of a place may be used; a time that has passed means at once.
+  private func instant(_ start: Int128, _ count: Int) -> UInt64 {
+    supply.time(of: start - Int128(burst - count) * Self.unit)
+  }
+
+  /// Gives a free place away.
+  private func occupy(_ start: Int128, _ count: Int) -> Range<Int128> {
+    // Beyond `most` places are not told apart: no clock gets there.
+    let start = min(start, Supply.most)
+    let place = start..<start + Int128(count) * Self.unit
+    if start >= end {
+      if start > end { holes.append(end..<start) }
+      end = place.upperBound
+    } else if let index = holes.firstIndex(where: { $0.upperBound >= place.upperBound }) {
+      let hole = holes[index]
+      let rest = [hole.lowerBound..<start, place.upperBound..<hole.upperBound].filter { !$0.isEmpty }
+      holes.replaceSubrange(index...index, with: rest)
+    }
+    return place
+  }
+
+  /// Takes a place back.
+  private func free(_ place: Range<Int128>) {
+    var (lower, upper) = (place.lowerBound, place.upperBound)
+    var index = holes.firstIndex { $0.lowerBound >= upper } ?? holes.endIndex
+    if index < holes.endIndex, holes[index].lowerBound == upper { upper = holes.remove(at: index).upperBound }
+    if index > 0, holes[index - 1].upperBound == lower {
+      index -= 1
+      lower = holes.remove(at: index).lowerBound
+    }
+    if upper == end { end = lower } else { holes.insert(lower..<upper, at: index) }
+  }
+
+  /// Lets the sleeping coroutine, which is the caller, move up. Returns true if its time has come, and it has the
+  /// tokens; else false, after a sleep.
+  private func hasTurn(_ count: Int) throws -> Bool {
+    let (carrier, job) = try Carrier.beginWaiting()
     let scheduler = job.pointee.scheduler.load(ordering: .relaxed)
-    try scheduler._withUnsafeGuaranteedRef { scheduler in
-      let now = scheduler.clock
-      var node = TimerNode(deadline: scheduler.deadline(Int64(clamping: nanoseconds), after: now), job)
+    return try scheduler._withUnsafeGuaranteedRef { scheduler in
       lock.lock()
-      if changes != seen { return lock.unlock() }
+      let now = Carrier.localTime
+      if let old = first {
+        free(old)
+        let found = earliest(count, now)
+        // A coroutine that has slept too long may find its own place begun, and what is behind it taken. It keeps it.
+        first = occupy(instant(found, count) <= now ? found : min(found, old.lowerBound), count)
+      }
+      let time = first.map { instant($0.lowerBound, count) } ?? now
+      if time <= now {
+        first = nil
+        lock.unlock()
+        return true
+      }
+      let start = scheduler.clock
+      var node = TimerNode(deadline: scheduler.deadline(Int64(clamping: time - now), after: start), job)
       defer { lock.withLock { sleeper = nil } }
       try withUnsafeMutablePointer(to: &node) { node in
         let reason = try WaitQueue.park(carrier, job, .permits, for: self) { epoch in
           sleeper = (job, epoch)
           lock.unlock()
-          // After the lock: starting a timer may allocate.
-          scheduler.add(node, waking: epoch, now: now)
+          // After the lock: from here on the wait may be claimed.
+          scheduler.add(node, waking: epoch, now: start)
         } withdraw: {
           scheduler.remove(node)
         }
         if reason != WakeReason.timer { scheduler.remove(node) }
       }
+      return false
     }
   }
 
-  /// Leaves the lock, and makes the sleeping coroutine compute its time anew.
-  func wakeSleeperAndUnlock() {
-    changes += 1
+  /// Leaves the lock, and makes the sleeping coroutine look for its place again.
+  private func wakeSleeperAndUnlock() {
     let woken = sleeper.flatMap { $0.job.claim($0.epoch, WakeReason.delivered) ? $0.job : nil }
     lock.unlock()
     if let woken { Carrier.makeReady(woken) }
   }
+}
 
-  func refuse(_ count: Int) -> Never {
-    misuse("A RateLimiter cannot give out \(count) tokens: ask for 0 or more.")
+extension Range<Int128> {
+  fileprivate var length: Int128 { upperBound - lowerBound }
+}
+
+/// How many tokens have been supplied at a time: a line, from the last change of the rate on.
+private struct Supply {
+  /// What has been supplied at the time `since`.
+  var base: Int128 = 0
+  private let since: UInt64
+  private let unitsPerPeriod: UInt128
+  private let period: UInt128
+
+  static var most: Int128 { 1 << 126 }
+
+  init(_ tokens: Int, _ period: Duration, at time: UInt64) {
+    if tokens < 1 { misuse("A RateLimiter cannot give out \(tokens) tokens in a period: give it 1 or more.") }
+    if period < .nanoseconds(1) {
+      misuse("A RateLimiter cannot have a period of \(period): give it a nanosecond or more.")
+    }
+    since = time
+    unitsPerPeriod = UInt128(tokens) * UInt128(RateLimiter.unit)
+    self.period = UInt128(period.nanoseconds)
+  }
+
+  private init(_ other: Supply, at time: UInt64) {
+    (since, unitsPerPeriod, period) = (time, other.unitsPerPeriod, other.period)
+  }
+
+  /// The same rate, from another time on.
+  func restarted(at time: UInt64) -> Supply { Supply(self, at: time) }
+
+  /// S, rounded down by less than a unit.
+  func position(_ time: UInt64) -> Int128 {
+    base + Self.scaled(UInt128(time > since ? time - since : 0), by: unitsPerPeriod, of: period, roundsUp: false)
+  }
+
+  /// The first time at which so many units have been supplied.
+  func time(of position: Int128) -> UInt64 {
+    if position <= base { return 0 }
+    let length = Self.scaled(UInt128(position - base), by: period, of: unitsPerPeriod, roundsUp: true)
+    return UInt64(clamping: Int128(since) + length)
+  }
+
+  /// `number` · `factor` / `divisor`, or `most`.
+  private static func scaled(_ number: UInt128, by factor: UInt128, of divisor: UInt128, roundsUp: Bool) -> Int128 {
+    let product = number.multipliedFullWidth(by: factor)
+    guard product.high < divisor else { return most }
+    let (quotient, rest) = divisor.dividingFullWidth(product)
+    return quotient >= UInt128(most) ? most : Int128(quotient) + (roundsUp && rest > 0 ? 1 : 0)
+  }
+}
+
+// MARK: - Reservations
+
+extension RateLimiter {
+  /// Tokens that were taken in advance; see ``RateLimiter/reserve(_:)``.
+  public final class Reservation: @unchecked Sendable {
+    // Sound because `isValid` is accessed under the limiter's lock.
+
+    /// The number of tokens.
+    public let count: Int
+    /// When they may be used.
+    public let instant: CoroutineClock.Instant
+    private let limiter: RateLimiter
+    private let start: Int128
+    @exclusivity(unchecked) private var isValid = true
+
+    fileprivate init(_ limiter: RateLimiter, _ count: Int, _ start: Int128, _ instant: CoroutineClock.Instant) {
+      (self.limiter, self.count, self.start, self.instant) = (limiter, count, start, instant)
+    }
+
+    /// The time until the tokens may be used; zero if that has come.
+    ///
+    /// Any thread; does not suspend.
+    public var timeLeft: Duration { max(.zero, co_now.duration(to: instant)) }
+
+    /// Gives the tokens back: those who wait behind the reservation move up.
+    ///
+    /// Returns false, and has no effect, if the time of the reservation has come, or if it was cancelled before. The
+    /// times of other reservations do not change. Never suspends; any thread.
+    @discardableResult
+    public func cancel() -> Bool {
+      limiter.lock.lock()
+      guard isValid, co_now < instant else {
+        limiter.lock.unlock()
+        return false
+      }
+      isValid = false
+      limiter.giveBackAndUnlock(start, count)
+      return true
+    }
+  }
+
+  /// Takes `count` tokens now, if need be from the future, and says when they may be used.
+  ///
+  /// For an action that begins later, or that another thread does:
+  ///
+  /// ```swift
+  /// let reservation = try limiter.reserve()
+  /// try co_delay(until: reservation.instant)
+  /// ```
+  ///
+  /// A reservation is behind the coroutines that wait, and before those that come later. If one of them gives up, the
+  /// time of the reservation stays, though it could be earlier. Never suspends; any thread, coroutine or not. A
+  /// negative number traps.
+  /// - Throws: ``CoroutineError/wouldDeadlock`` if `count` is above the burst.
+  public func reserve(_ count: Int = 1) throws -> Reservation {
+    try Self.check(count, burst)
+    let limiter = here
+    let (start, now, time) = limiter.takeInAdvance(count)
+    let instant = CoroutineClock.Instant(nanoseconds: Int64(clamping: max(now, time)))
+    return Reservation(limiter, count, start, instant)
+  }
+
+  /// Takes a place, and returns where it begins, the present time, and the time of the place.
+  private func takeInAdvance(_ count: Int) -> (start: Int128, now: UInt64, time: UInt64) {
+    lock.withLock {
+      let now = Carrier.localTime
+      if count == 0 { return (0, now, 0) }
+      var start = earliest(count, now)
+      if owed > 0 || first != nil {
+        let (ahead, overflow) = end.addingReportingOverflow(Int128(owed) * Self.unit)
+        start = overflow ? Supply.most : ahead
+      }
+      start = occupy(start, count).lowerBound
+      return (start, now, instant(start, count))
+    }
+  }
+
+  /// Takes a reservation back; called under the lock, and leaves it.
+  fileprivate func giveBackAndUnlock(_ start: Int128, _ count: Int) {
+    free(start..<start + Int128(count) * Self.unit)
+    wakeSleeperAndUnlock()
+  }
+
+  /// Creates a case of ``co_select(biased:_:)`` that takes `count` tokens.
+  ///
+  /// Ready when they are available: the select reserves them, and waits until they may be used, as for an `onTimeout`;
+  /// of several timeouts in one select, the earliest counts. If another case is chosen, the reservation is cancelled.
+  /// If `count` is above the burst, co_select throws ``CoroutineError/wouldDeadlock``; a negative number traps.
+  public func onAcquire<R>(_ count: Int = 1, _ body: @escaping () throws -> R) -> SelectCase<R> {
+    if count < 0 { Self.refuse(count) }
+    // The case is a timeout whose length is known when the select begins. While tokens are reserved, `words[1]` is 1,
+    // and the next two are where their place begins.
+    var source = SelectSource(.timeout, SelectBody(plain: body)) { [self] step, waiter, result in
+      switch step {
+      case .prepare, .prepareToDecide:
+        waiter.pointee.words[0] = 0
+        waiter.pointee.words[1] = 0
+        if count == 0 || count > burst { break }
+        let (start, now, time) = here.takeInAdvance(count)
+        waiter.pointee.words[0] = UInt(time > now ? time - now : 0)
+        waiter.pointee.words[1] = 1
+        waiter.pointee.words[2] = UInt(truncatingIfNeeded: start)
+        waiter.pointee.words[3] = UInt(truncatingIfNeeded: start >> 64)
+      case .dispose:
+        if waiter.pointee.words[1] == 0 { break }
+        let limiter = here
+        let (low, high) = (Int128(waiter.pointee.words[2]), Int128(Int(bitPattern: waiter.pointee.words[3])))
+        limiter.lock.lock()
+        limiter.giveBackAndUnlock(high << 64 | low, count)
+      case .finish:
+        try Self.check(count, burst)
+        waiter.pointee.words[1] = 0
+        result.assumingMemoryBound(to: R.self).initialize(to: try body())
+      case .attempt, .makeRoom: break
+      }
+      return .yes
+    }
+    source.words[0] = 1
+    source.needsPreparation = true
+    return SelectCase(source)
   }
 }

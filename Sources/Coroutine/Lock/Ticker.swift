@@ -33,7 +33,7 @@ public func co_ticker(every interval: Duration) -> Ticker {
 ///
 /// Nothing runs between the ticks: a coroutine that waits reads the clock. Ticks that pass while nobody waits are not
 /// queued: the next wait returns at once, and says how many there were. Several coroutines may share a ticker; each
-/// tick goes to one of them.
+/// tick goes to one of them. By another clock, in a simulated world for example, a ticker ticks from its first use on.
 public final class Ticker: Sendable {
   // The time of the next tick, by the clock of the running code. A coroutine takes ticks by a compare-and-swap that
   // moves it on, over all that have passed. So each tick is counted once, and the time stays a multiple of the interval
@@ -42,12 +42,16 @@ public final class Ticker: Sendable {
   /// The time between two ticks.
   public let interval: Duration
   private let length: UInt64
+  private let clock = LocalClockNumber()
 
   init(every interval: Duration) {
     self.interval = interval
     length = UInt64(max(1, interval.nanoseconds))
     due = Shared(Atomic(interval.deadline(after: Carrier.localTime)))
   }
+
+  /// The ticker of the calling code's clock: itself, but for a simulated world.
+  private var here: Ticker { clock.standIn(for: self) { Ticker(every: interval) } }
 
   /// Waits for the next tick, and takes it, with those that have passed before it.
   ///
@@ -58,17 +62,20 @@ public final class Ticker: Sendable {
   @discardableResult
   @available(*, noasync, message: "use `CoroutineClock().sleep(until:)`")
   public func next() throws -> Int {
+    let ticker = here
     while true {
-      _ = try Carrier.beginWaiting(for: due.id)
-      if let count = take() { return count }
-      try co_delay(timeLeft)
+      _ = try Carrier.beginWaiting(for: ticker.due.id)
+      if let count = ticker.take() { return count }
+      try co_delay(ticker.timeUntilTick)
     }
   }
 
   /// The time until the next tick; zero if it has passed and was not taken.
   ///
   /// Any thread; does not suspend.
-  public var timeLeft: Duration {
+  public var timeLeft: Duration { here.timeUntilTick }
+
+  private var timeUntilTick: Duration {
     let (tick, now) = (due.touched.load(ordering: .relaxed), Carrier.localTime)
     return .nanoseconds(Int64(clamping: tick > now ? tick - now : 0))
   }
@@ -97,6 +104,7 @@ public final class Ticker: Sendable {
   /// case is chosen, the tick is not taken. Of several timeouts and ticks in one select, the earliest counts. If
   /// another coroutine has taken the tick meanwhile, `body` gets 0.
   public func onTick<R>(_ body: @escaping (_ count: Int) throws -> R) -> SelectCase<R> {
-    .onTimeout(timeLeft) { [self] in try body(take() ?? 0) }
+    let ticker = here
+    return .onTimeout(ticker.timeUntilTick) { try body(ticker.take() ?? 0) }
   }
 }

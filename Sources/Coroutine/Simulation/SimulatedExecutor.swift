@@ -176,6 +176,8 @@ final class SimulatedHost: Host, @unchecked Sendable {
     Double(carrier.pointee.drawNumber() >> 11) * 0x1p-53
   }
 
+  override var standIns: StandIns { world.standIns }
+
   override func touchesEverything() { world.footprints?.isUniversal = true }
 
   override func touches(_ object: UInt) { world.touches(object) }

@@ -48,6 +48,7 @@ package final class SimulatedWorld: @unchecked Sendable {
   /// Atomic because a dump on another thread may read it.
   let time = Atomic<UInt64>(SimulatedWorld.start)
   let wakeUp = DispatchSemaphore(value: 0)
+  let standIns = StandIns()
   /// Whether a thread outside of the world has resumed a Task of the world.
   let hasSwiftJobFromOutside = Atomic<Bool>(false)
 

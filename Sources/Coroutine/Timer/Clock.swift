@@ -79,3 +79,50 @@ extension Scheduler {
     Duration.deadline(cco_has_worlds() ? host.lasting(nanoseconds) : nanoseconds, after: now)
   }
 }
+
+// MARK: - Objects that store times
+
+// An object that stores times, and may be used by the whole process: the times of a world mean nothing in another one,
+// or outside. So such an object keeps the number of the clock by which it counts, and in front of each use asks for
+// what stands for it by the caller's clock: itself, or another one that was made there at its first use. What stands
+// for an object lives as long as its world.
+
+/// What stands in a world, or outside of worlds, for objects that count by another clock.
+final class StandIns: Sendable {
+  /// Those of objects that were made in a world, and are used outside. They live for ever.
+  static let ofProcess = StandIns()
+  private static let last = Atomic<UInt>(0)
+
+  let number = StandIns.last.wrappingAdd(1, ordering: .relaxed).newValue
+  private let lock = ThreadLock()
+  // Sound because it is accessed under `lock`. Each is stored with its object, so that no other object gets its address.
+  nonisolated(unsafe) private var table: [ObjectIdentifier: (object: AnyObject, standIn: AnyObject)] = [:]
+
+  fileprivate func find<Object: AnyObject>(_ object: Object, _ make: () -> Object) -> Object {
+    if let found = lock.withLock({ table[ObjectIdentifier(object)] }) {
+      return unsafeDowncast(found.standIn, to: Object.self)
+    }
+    let made = make()
+    return lock.withLock {
+      let found = table[ObjectIdentifier(object)]?.standIn ?? made
+      table[ObjectIdentifier(object)] = (object, found)
+      return unsafeDowncast(found, to: Object.self)
+    }
+  }
+}
+
+/// The clock by which an object counts that stores times.
+struct LocalClockNumber: Sendable {
+  private let number: UInt
+
+  /// The clock of the calling code.
+  init() { number = cco_has_worlds() ? Host.standIns.number : 0 }
+
+  /// Returns what stands for `object`, which has this number, by the clock of the calling code.
+  func standIn<Object: AnyObject>(for object: Object, _ make: () -> Object) -> Object {
+    guard cco_has_worlds() else { return object }
+    let standIns = Host.standIns
+    let isOwn = number == standIns.number || number == 0 && standIns === StandIns.ofProcess
+    return isOwn ? object : standIns.find(object, make)
+  }
+}

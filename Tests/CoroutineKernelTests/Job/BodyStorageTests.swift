@@ -22,7 +22,7 @@ private final class Ends: Sendable {
   }
 }
 
-/// What a launcher creates for its coroutine alone, as ``LimitedScope`` does for each of its own.
+/// What a launcher creates for its coroutine alone.
 private final class Capture {
   var numbers: (Int, Int, Int, Int)
   init(_ number: Int) { numbers = (number, number &* 3, number &* 5, number &* 7) }

@@ -16,9 +16,10 @@ struct GoTests {
     try co_scope { scope in
       scope.launch { try co_yield() }
     }
-    try co_scope(limit: 8) { scope in
-      try scope.launch { try co_yield() }
-      _ = scope.tryLaunch { try co_yield() }
+    let places = FairSemaphore(8)
+    try co_scope { scope in
+      scope.launch { try places.withPermit { try co_yield() } }
+      if places.tryAcquire() { places.release() }
     }
     let results = try co_map([1, 2, 3], limit: 8) { $0 * 2 }
     #expect(results == [2, 4, 6])

@@ -104,8 +104,5 @@ struct KotlinTests {
     actor.stop()
     let doubled = try co_map([1, 2], limit: 8) { $0 * 2 }
     #expect(doubled == [2, 4])
-    try co_scope(limit: 8) { scope in
-      try scope.launch { try co_yield() }
-    }
   }
 }

@@ -49,31 +49,6 @@ struct LimitTests {
     #expect(outcome { try job.join() } == "Oops(stop)")
   }
 
-  @Test(.inWorlds) func `a scope with a limit launches when a child has ended`() throws {
-    let running = Running()
-    try co_scope(limit: 3) { scope in
-      for _ in 0..<9 { try scope.launch { try running() } }
-      #expect(worldTime == .milliseconds(20))
-      #expect(scope.tryLaunch { try running() } == nil)
-      try co_delay(.milliseconds(11))
-      #expect(scope.tryLaunch { try running() } != nil)
-    }
-    #expect(running.most == 3)
-    #expect(worldTime == .milliseconds(41))
-    #expect(outcome { try co_scope(limit: 0) { _ in } } == "invalidCount")
-  }
-
-  @Test(.inWorlds) func `a child of a limited scope that never began gives its place back`() throws {
-    try onWorldQueue {
-      try co_scope(limit: 1, failures: .isolated) { scope in
-        // On this queue the child has not begun.
-        try scope.launch { try co_delay(.seconds(1)) }.cancel()
-        try scope.launch {}
-      }
-    }
-    #expect(worldTime == .zero)
-  }
-
   @Test(.inWorlds) func `withPermit releases at the end, also after an error, and a cancelled wait runs nothing`()
     throws
   {

@@ -140,9 +140,7 @@ struct GuideSnippets {
     let urls = (1...20).map { "/\($0)" }
     let stored = ThreadMutex<[String]>([])
     @Sendable func store(_ page: Page) throws { stored.withLock { $0.append(page.text) } }
-    try co_scope(limit: 8) { scope in
-      for url in urls { try scope.launch { try store(fetch(url)) } }
-    }
+    _ = try co_map(urls, limit: 8) { url in try store(fetch(url)) }
     #expect(stored.withLock { $0.count } == 20)
   }
 
