@@ -169,7 +169,7 @@ struct ClockTests {
   @Test func `what measures time in the whole process counts anew in each world`() throws {
     let early = (limiter: RateLimiter(1, per: .seconds(1), burst: 2), ticker: co_ticker(every: .seconds(10)))
     let made = Log()
-    // Made in a world, and used in others.
+    // Sound because one world after the other runs, on this thread. Made in a world, and used in others.
     nonisolated(unsafe) var late = early
     try World().run {
       try co_delay(.seconds(3_514))

@@ -10,7 +10,7 @@ public import Synchronization
 //   shield        nothing further out is visible
 //   deadline      passed? CancellationError, which its co_timeout turns into TimeoutError
 //   scope         cancelled (a child failed, or Scope.cancel)? its reason
-//   bound         nothing: what it surrounds belongs to the job (co_pinned, co_isolated)
+//   bound         nothing: what it surrounds belongs to the job (co_pinned, co_isolated, locks of a generator's body)
 //   (the job)     cancelled? its reason
 //
 // The chain belongs to the job's own carrier. Other threads never change it: they set an atomic flag that it leads to,
@@ -24,7 +24,8 @@ public import Synchronization
 @usableFromInline
 struct CancelFrame: ~Copyable {
   @usableFromInline enum Kind: Sendable { case shield, deadline, scope, bound }
-  let outer: UnsafeMutablePointer<CancelFrame>?
+  /// Changed by the locks of a generator's body alone, on the job's own carrier (Generator+Delegation.swift).
+  var outer: UnsafeMutablePointer<CancelFrame>?
   let kind: Kind
   /// Whether the deadline has passed, or the scope has been cancelled.
   ///

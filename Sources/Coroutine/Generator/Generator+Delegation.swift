@@ -13,8 +13,6 @@ extension GeneratorRecord {
   static func claimUnparked(_ root: GeneratorRef) throws -> Bool { try claimFresh(root) && start(root) }
 
   /// Records the consumer that steps the generator from now on, and installs the overflow report on this thread.
-  ///
-  /// Called at every step of a generator that is tracked.
   @usableFromInline @inline(never)
   static func attach(_ root: GeneratorRef, _ consumer: GeneratorConsumer) {
     var owner = consumer.owner
@@ -25,15 +23,13 @@ extension GeneratorRecord {
     }
     root.pointee.stepperJob.store(UnsafeRawPointer(consumer.job), ordering: .relaxed)
     cco_guard_thread()
-    guard root.pointee.owner != 0 else { return root.pointee.stepper.store(owner, ordering: .relaxed) }
-    root.pointee.stepper.store(owner | GeneratorStepper.isTracked, ordering: .relaxed)
-    noteStep(root)
+    root.pointee.stepper.store(owner, ordering: .relaxed)
   }
 
   /// Continues after a switch that gave no plain element, until there is an element or `root` has ended.
   ///
-  /// It begins and ends delegations, and throws at a yield inside a deadline, scope or shield. It is a loop, so nested
-  /// delegations cost no stack.
+  /// It begins and ends delegations, and throws at a yield inside a deadline, scope, shield or lock. It is a loop, so
+  /// nested delegations cost no stack.
   @usableFromInline @inline(never)
   static func settle(
     _ root: GeneratorRef,
@@ -57,7 +53,6 @@ extension GeneratorRecord {
         inner.pointee.delegator = active
         // The inner generator may itself have stopped within a delegation.
         root.pointee.active = inner.pointee.active
-        if inner.pointee.owner != 0 { noteStep(root) }
         answer = enter(root.pointee.active.unsafelyUnwrapped, nil, consumer)
       } else {
         let outer = active.pointee.delegator.take()
@@ -102,5 +97,73 @@ extension GeneratorRecord {
       if let context = inner.pointee.context, cco_state_of(context) == CCO_READY { putBack(inner) } else { park(inner) }
     }
     throw record.pointee.raised.take().unsafelyUnwrapped
+  }
+}
+
+// MARK: - Locks
+
+// What a body locks belongs to the job that makes the step. The next step may be another's, so a body must have
+// unlocked it when it yields. A step has no instruction for that: while a body holds locks, a frame of the kind `bound`
+// is in the chain of the job, and the comparison that each step ends with (`hasItsFrames`) finds it.
+//
+// Invariants
+//  1. `locks` counts what the body itself has locked in its present step and not unlocked. While it is above zero, and
+//     only then, `lockFrame` is in the chain of the job that makes the step.
+//  2. The frame is outside of every frame that the body has entered. So a body that locks inside a deadline takes the
+//     frame along when it leaves the deadline.
+//  3. The body alone changes both, on the carrier of its job, and its end takes out what is left: a body that ends with
+//     a lock held leaves it to the coroutine.
+//
+// A lock that a body of an inner step unlocks for an outer one stays counted there, and the outer one cannot yield any
+// more. Outside a coroutine a thread owns what a body locks, and nothing is counted.
+
+extension GeneratorRecord {
+  /// Counts a lock that the caller has taken; `job` runs the caller.
+  static func noteLocked(_ job: JobRef) {
+    guard let body = ofCaller else { return }
+    body.pointee.locks += 1
+    guard body.pointee.locks == 1, let context = body.pointee.context else { return }
+    let stack = UnsafeMutableRawPointer(context.pointee.low)..<UnsafeMutableRawPointer(context)
+    var inner: UnsafeMutablePointer<CancelFrame>?
+    var outer = job.pointee.frames
+    while let frame = outer, stack.contains(UnsafeMutableRawPointer(frame)) {
+      (inner, outer) = (frame, frame.pointee.outer)
+    }
+    let made = UnsafeMutablePointer<CancelFrame>.allocate(capacity: 1)
+    made.initialize(to: CancelFrame(.bound, inside: outer))
+    if let inner { inner.pointee.outer = made } else { job.pointee.frames = made }
+    body.pointee.lockFrame = made
+  }
+
+  /// Counts a lock no more that the caller has unlocked.
+  static func noteUnlocked(_ job: JobRef) {
+    guard let body = ofCaller, body.pointee.locks > 0 else { return }
+    body.pointee.locks -= 1
+    if body.pointee.locks == 0 { removeLockFrame(body, job) }
+  }
+
+  /// Called at the end of a body that has left something locked.
+  static func leaveLocks(_ body: GeneratorRef, _ job: JobRef) {
+    body.pointee.locks = 0
+    removeLockFrame(body, job)
+  }
+
+  private static func removeLockFrame(_ body: GeneratorRef, _ job: JobRef) {
+    guard let frame = body.pointee.lockFrame.take() else { return }
+    if job.pointee.frames == frame {
+      job.pointee.frames = frame.pointee.outer
+    } else {
+      var inner = job.pointee.frames
+      while let current = inner, current.pointee.outer != frame { inner = current.pointee.outer }
+      inner?.pointee.outer = frame.pointee.outer
+    }
+    frame.deinitialize(count: 1)
+    frame.deallocate()
+  }
+
+  /// The body on whose stack the caller runs; nil on the stack of a job or a thread.
+  private static var ofCaller: GeneratorRef? {
+    // Only the contexts of generators have an argument.
+    cco_context_here()?.pointee.argument?.assumingMemoryBound(to: GeneratorRecord.self)
   }
 }

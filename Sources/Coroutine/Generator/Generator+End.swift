@@ -93,11 +93,9 @@ extension GeneratorRecord {
     if record.pointee.claim.load(ordering: .acquiring) == GeneratorState.parked {
       record.pointee.claim.store(GeneratorState.running, ordering: .relaxed)
       let carrier = Carrier.current
-      let (job, outer) = (carrier?.pointee.job, carrier?.pointee.releaser)
+      let job = carrier?.pointee.job
       carrier?.pointee.job = nil
-      carrier?.pointee.releaser = job ?? outer
       unwind(record)
-      carrier?.pointee.releaser = outer
       carrier?.pointee.job = job
     }
     // Still there if the body has never run.

@@ -13,9 +13,7 @@ extension GeneratorRecord {
     let consumer = GeneratorConsumer()
     // An inner generator of a delegation is stepped through the outer one. All that is known here is that it is in use.
     let stepper = record.pointee.stepper.load(ordering: .relaxed)
-    if stepper == GeneratorStepper.none || stepper & ~GeneratorStepper.isTracked == consumer.owner {
-      return .alreadyRunning
-    }
+    if stepper == GeneratorStepper.none || stepper == consumer.owner { return .alreadyRunning }
     // The stepping job is alive while it steps, unless two threads race here. In that case the result below is right
     // too.
     if let mine = consumer.job, let job = record.pointee.stepperJob.load(ordering: .relaxed),

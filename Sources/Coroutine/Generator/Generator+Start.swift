@@ -108,7 +108,7 @@ extension GeneratorRecord {
   ///
   /// Called when the body has ended or will never run.
   static func finish(_ record: GeneratorRef) {
-    if record.pointee.owner != 0 { endTracking(record) }
+    if record.pointee.locks != 0, let job = Carrier.current?.pointee.job { leaveLocks(record, job) }
     giveStackBack(record)
     // A generator that never started still has its body. The captures are released after the end is published, because
     // their deinits may use the generator.

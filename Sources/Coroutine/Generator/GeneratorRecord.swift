@@ -37,11 +37,10 @@ public import Synchronization
 //   Swift's current Task, exceptions   kept by the consumer's frame over the switch; the body begins in no Task
 //   rounding mode                      the body's own, kept in its saved frame; exception flags are the thread's
 //                                      (hazard 1)
-//   locks                              the body's own, over all its steps (Generator+Owner.swift)
 //   deadlines, scopes, shields, pins   the consumer's apply to the body, as to any function that it calls. The body
-//                                      must leave its own before it yields: their frames, timers and children belong to
-//                                      the stepping job, and the next step may come from another job or from none. A
-//                                      yield inside them throws CoroutineError.yieldInsideScope.
+//   and locks                          must leave its own before it yields: they belong to the stepping job, and the
+//                                      next step may come from another job or from none. A yield inside them throws
+//                                      CoroutineError.yieldInsideScope.
 //
 // Delegation (`yield.all(of:)`) links records: `active` of the stepped generator leads to the innermost one, which is
 // switched into directly; `delegator` leads back out, one at a time, when it ends. Neither time nor stack depends on
@@ -70,8 +69,6 @@ struct GeneratorRecord: ~Copyable {
   /// Valid in the generator that is stepped.
   @usableFromInline var active: GeneratorRef?
   /// The `owner` of the last consumer; for refusals, and therefore read without the claim.
-  ///
-  /// With `GeneratorStepper.isTracked` it equals no consumer's, so that every step is noted (Generator+Owner.swift).
   @usableFromInline let stepper = Atomic<UInt>(GeneratorStepper.none)
   /// A LocalBinding with its reference, from the creation to the end: the body's while it is parked, the consumer's
   /// while the body runs.
@@ -90,10 +87,10 @@ struct GeneratorRecord: ~Copyable {
   /// The generator that waits in `yield.all(of:)` for the end of this one, and the one that this one waits for.
   @usableFromInline var delegator: GeneratorRef?
   @usableFromInline var delegate: GeneratorRef?
-  /// The number under which the body owns locks; 0 while it is not tracked (Generator+Owner.swift).
-  var owner: UInt = 0
-  /// The owner that has made the last step of a tracked body.
-  var steppedBy: UInt = 0
+  /// The number of locks that the body has locked since it was resumed, and the frame that stands for them in the chain
+  /// of the consumer's job (Generator+Delegation.swift).
+  var locks: UInt = 0
+  var lockFrame: UnsafeMutablePointer<CancelFrame>?
   /// The number of times that GeneratorClosedError has been raised.
   @usableFromInline var closings = 0
   @usableFromInline var failure: (any Error)?
@@ -120,13 +117,11 @@ struct GeneratorInheritance {
   @usableFromInline let hasTaskLocals: Bool
 }
 
-/// The values of `stepper` beside the owners of consumers.
+/// The value of `stepper` beside the owners of consumers.
 @usableFromInline
 enum GeneratorStepper {
   /// No step has been made.
   @inlinable static var none: UInt { .max }
-  /// A flag that no owner's number has.
-  static var isTracked: UInt { 1 << 63 }
 }
 
 @usableFromInline

@@ -47,7 +47,7 @@ public struct Yielder<Element, Input> {
   /// - Returns: The input of the next step, or nil if that step has none.
   /// - Throws: The error of ``Generator/throw(_:)``; ``GeneratorClosedError`` if the generator is closed or released;
   ///   ``CoroutineError/yieldInsideScope`` inside a deadline, shield, scope, co_pinned or co_isolated that the body has
-  ///   entered.
+  ///   entered, and while it holds a lock.
   @inlinable @inline(__always) @discardableResult
   public func callAsFunction(_ element: consuming Element) throws -> Input? {
     // Moved, not copied: the body's stack must not keep alive what the consumer has received.

@@ -106,9 +106,10 @@ extension CoroutineError {
   public static var alreadyRunning: CoroutineError { CoroutineError(.alreadyRunning) }
   /// A generator yielded inside a deadline, shield, scope, co_pinned or co_isolated that its body has entered itself.
   ///
+  /// Or the body holds a FairMutex, a FairReadWriteLock for writing or a running Once.
+  ///
   /// Each of these belongs to the coroutine that made this step: the deadline, the shield, the children of the scope,
-  /// the thread of a co_pinned, the isolation of a co_isolated. Another coroutine may make the next step. A lock is
-  /// the body's own: it may be held over a yield.
+  /// the thread of a co_pinned, the isolation of a co_isolated, the lock. Another coroutine may make the next step.
   ///
   /// A `co_isolated` on an actor whose executor is not a ``CoroutineExecutor``, and not the caller's own, runs its body
   /// on another stack: a yield there ends the process.

@@ -20,7 +20,7 @@ extension UnsafeMutablePointer where Pointee == JobRecord {
     }
   }
 
-  /// The number under which the job owns locks that it has not locked in a generator's body.
+  /// The number under which the job owns locks.
   @inline(__always) var ownerNumber: UInt { pointee.owner.load(ordering: .relaxed) & ~OwnerNumber.mayStep }
 }
 
@@ -33,7 +33,7 @@ extension UnsafeMutablePointer where Pointee == cco_thread_words {
   }
 }
 
-/// The numbers under which coroutines, threads and the bodies of generators own locks.
+/// The numbers under which coroutines and threads own locks.
 ///
 /// None is used twice in a process: not after the end of its owner, and by no two kinds of owner. Zero is no owner.
 @usableFromInline
@@ -41,27 +41,22 @@ enum OwnerNumber {
   /// A flag of the `owner` of a flow that has stepped a generator, no part of a number.
   @inlinable static var mayStep: UInt { 1 }
   private static var drawnFlag: UInt { 2 }
-  private static var bodyFlag: UInt { 4 }
 
   private static let drawn = Atomic<UInt>(0)
 
   /// The number of the job with this identifier.
-  static func ofJob(_ id: UInt64) -> UInt { UInt(id) << 3 }
-  /// The number of the body that uses its stack under this serial.
-  static func ofBody(_ serial: UInt64) -> UInt { UInt(serial) << 3 | bodyFlag }
+  static func ofJob(_ id: UInt64) -> UInt { UInt(id) << 2 }
   /// A number without an owner: for a thread, and for a job whose identifier another world uses as well.
-  static func draw() -> UInt { drawn.wrappingAdd(1, ordering: .relaxed).newValue << 3 | drawnFlag }
+  static func draw() -> UInt { drawn.wrappingAdd(1, ordering: .relaxed).newValue << 2 | drawnFlag }
 
   enum Kind {
     case job(UInt)
-    case drawn, body
+    case drawn
   }
 
   static func kind(of number: UInt) -> Kind {
-    number & bodyFlag != 0 ? .body : number & drawnFlag != 0 ? .drawn : .job(number >> 3)
+    number & drawnFlag != 0 ? .drawn : .job(number >> 2)
   }
-
-  static func isOfBody(_ number: UInt) -> Bool { number & bodyFlag != 0 }
 
   /// The calling thread's number, with the flag.
   static var ofThread: UInt {

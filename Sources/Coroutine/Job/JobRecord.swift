@@ -55,8 +55,8 @@ struct JobRecord: ~Copyable {
   // The next two are laid out as a Flow, which `flow` returns as what follows `frames`.
   /// The number under which the job owns locks, from its registration on: no other owner in this process has it.
   ///
-  /// `OwnerNumber.mayStep` is set once the job has stepped a generator: its code may be running in a body then, which
-  /// owns locks under a number of its own.
+  /// `OwnerNumber.mayStep` is set once the job has stepped a generator: its code may be running in a body then, where
+  /// locks are counted.
   @usableFromInline let owner = Atomic<UInt>(0)
   @usableFromInline var locals: Unmanaged<LocalBinding>?
 

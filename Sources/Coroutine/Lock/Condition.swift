@@ -82,14 +82,14 @@ public final class Condition: @unchecked Sendable {
     let (carrier, job) = try Carrier.requireJob()
     try job.checkCancelled()
     let holder = mutex.owner.load(ordering: .relaxed)
-    defer { mutex.relock(for: holder) }
+    defer { mutex.takeBack(for: holder) }
     lock.lock()
     var waiter = Waiter(job: job)
     try withUnsafeMutablePointer(to: &waiter) { waiter in
       _ = try WaitQueue.park(carrier, job, .condition, for: self) { epoch in
         waiters.append(waiter, epoch)
         lock.unlock()
-        mutex.unlock()
+        mutex.giveAway()
       } withdraw: {
         lock.lock()
         waiters.remove(waiter)

@@ -20,11 +20,9 @@ public import Synchronization
 ///   starvation.
 /// - It is not reentrant. A second `lock()` by the owner throws ``CoroutineError/wouldDeadlock``.
 /// - Unlocking by anyone but the owner traps.
-/// - The body of a ``Generator`` is an owner of its own. It may hold the lock over its yields, and unlocks it in a
-///   later step, whichever coroutine, thread or Task makes that step, or when the generator is closed or released. A
-///   body and the coroutine or body that steps it, or has made its last step, count as the same owner to each other:
-///   `lock()` throws, because neither could wait for the other, and either may unlock.
-/// - A coroutine or a body that ends with the lock held leaves it locked for ever.
+/// - What the body of a ``Generator`` locks belongs to the coroutine that makes the step. A yield while the body holds
+///   the lock throws ``CoroutineError/yieldInsideScope``: the next step may be another coroutine's.
+/// - A coroutine that ends with the lock held leaves it locked for ever.
 public final class FairMutex: @unchecked Sendable {
   // Sound because both properties consist of atomics and of what Permits guards; the storage is accessed through its
   // address only, as the first property.
@@ -100,7 +98,12 @@ public final class FairMutex: @unchecked Sendable {
   /// Never suspends; the woken coroutine is enqueued on its own queue. Traps if the caller is not the owner.
   @inlinable
   public func unlock() {
-    if !isHeldByCaller { refuse() }
+    if !LockOwner.isUnlocking(owner.load(ordering: .relaxed)) { refuse() }
+    giveAway()
+  }
+
+  @inlinable @inline(__always)
+  func giveAway() {
     owner.store(LockOwner.none, ordering: .relaxed)
     permit.giveAll(1)
   }
@@ -125,13 +128,16 @@ public final class FairMutex: @unchecked Sendable {
     misuse("A FairMutex can be unlocked only by the coroutine, or off coroutines the thread, that has locked it.")
   }
 
-  /// Locks again after an unlock inside a critical section, even if the job is cancelled.
+  /// Locks again after `giveAway` inside a critical section, even if the job is cancelled.
   ///
-  /// For `holder`, which may be below the caller: a coroutine that steps the body in which the caller waits.
-  func relock(for holder: UInt) {
-    if !tryLock() {
+  /// In a generator's body the lock is counted as held all the time: it comes back before a yield can be.
+  func takeBack(for holder: UInt) {
+    if !permit.take(1) {
       do {
-        try co_shield { try lock() }
+        try co_shield {
+          let (carrier, job) = try Carrier.beginWaiting(for: permit.pointee.word.id)
+          if !permit.takeAll(1) { try permit.wait(1, .lock, of: self, carrier, job) }
+        }
       } catch {
         misuse("A coroutine that gave its FairMutex away to wait could not take it back: \(error)")
       }

@@ -18,8 +18,8 @@ public import Synchronization
 /// - Unlocking for writing by anyone but the writer, or for reading without a reader, traps.
 /// - Reads have no owner: any coroutine or thread may end one. So a reader that locks for writing cannot be told from
 ///   one that has handed its read on, and is not detected: it waits until its read ends.
-/// - The body of a ``Generator`` may hold the lock over its yields, for reading or writing. A writer is an owner as
-///   that of a ``FairMutex`` is.
+/// - The body of a ``Generator`` may hold the lock over its yields for reading. A yield while it holds the lock for
+///   writing throws ``CoroutineError/yieldInsideScope``, as with a ``FairMutex``.
 public final class FairReadWriteLock: @unchecked Sendable {
   // Sound because both properties consist of atomics and of what Permits guards; the storage is accessed through its
   // address only, as the first property.
@@ -131,7 +131,7 @@ public final class FairReadWriteLock: @unchecked Sendable {
   ///
   /// Never suspends. Traps if the caller is not the writer.
   public func unlockWrite() {
-    if !isWrittenByCaller {
+    if !LockOwner.isUnlocking(writer.load(ordering: .relaxed)) {
       misuse("A FairReadWriteLock can be unlocked for writing only by who has locked it for writing.")
     }
     writer.store(LockOwner.none, ordering: .relaxed)

@@ -3,14 +3,13 @@ import Synchronization
 // The owners of locks, for the search for deadlocks.
 //
 // Only an owner writes its number, and a lock that is being handed over has none. So a number that is read names a
-// coroutine that has locked and not unlocked since, if that coroutine has waited for something else meanwhile. A lock
-// of a generator's body counts as owned by nobody known: another consumer may make the body's next step.
+// coroutine that has locked and not unlocked since, if that coroutine has waited for something else meanwhile.
 
 extension FairMutex: OwnedSource {
   func owners(awaitedBy job: JobRef) -> [UInt]? { Self.known(owner.load(ordering: .relaxed)) }
 
   fileprivate static func known(_ owner: UInt) -> [UInt]? {
-    owner == LockOwner.none || OwnerNumber.isOfBody(owner) ? nil : [owner]
+    owner == LockOwner.none ? nil : [owner]
   }
 }
 

@@ -8,7 +8,7 @@ import Synchronization
 /// ```
 ///
 /// The bucket holds at most `burst` tokens, and is full at first. Tokens are added evenly, so in any time t at most
-/// `burst` + t · rate are given out, whoever gives up meanwhile. Waiters are served strictly first come, first served,
+/// `burst` + t · rate are given out, also if some give up meanwhile. Waiters are served strictly first come, first served,
 /// whatever the amounts. A cancelled waiter has taken nothing, and the waiters behind it move up. ``reserve(_:)`` takes
 /// tokens without a wait, and says when they may be used.
 ///
@@ -59,7 +59,7 @@ public final class RateLimiter: @unchecked Sendable {
   @exclusivity(unchecked) private var end: Int128 = 0
   @exclusivity(unchecked) private var holes: [Range<Int128>] = []
   /// The tokens that coroutines want which have no place yet.
-  @exclusivity(unchecked) private var owed = 0
+  @exclusivity(unchecked) private var owed: Int128 = 0
   @exclusivity(unchecked) private var first: Range<Int128>?
   @exclusivity(unchecked) private var sleeper: (job: JobRef, epoch: WaitEpoch)?
   let burst: Int
@@ -119,16 +119,16 @@ public final class RateLimiter: @unchecked Sendable {
   }
 
   private func acquire(_ count: Int, _ carrier: UnsafeMutablePointer<Carrier>, _ job: JobRef) throws {
-    if take(count, orElse: { owed += count }) { return }
+    if take(count, orElse: { owed += Int128(count) }) { return }
     do {
       if !gate.takeAtOnce(1) { try gate.wait(1, .permits, of: self, carrier, job) }
     } catch {
-      lock.withLock { owed -= count }
+      lock.withLock { owed -= Int128(count) }
       throw error
     }
     defer { _ = gate.give(1) }
     lock.withLock {
-      owed -= count
+      owed -= Int128(count)
       first = occupy(earliest(count, Carrier.localTime), count)
     }
     do {
@@ -182,7 +182,7 @@ public final class RateLimiter: @unchecked Sendable {
     limiter.lock.lock()
     let now = Carrier.localTime
     changed = changed.restarted(at: now)
-    changed.base = limiter.supply.position(now)
+    changed.supplied = limiter.supply.position(now)
     limiter.supply = changed
     limiter.wakeSleeperAndUnlock()
   }
@@ -232,21 +232,21 @@ extension RateLimiter {
   private func occupy(_ start: Int128, _ count: Int) -> Range<Int128> {
     // Beyond `most` places are not told apart: no clock gets there.
     let start = min(start, Supply.most)
-    let place = start..<start + Int128(count) * Self.unit
+    let span = start..<start + Int128(count) * Self.unit
     if start >= end {
       if start > end { holes.append(end..<start) }
-      end = place.upperBound
-    } else if let index = holes.firstIndex(where: { $0.upperBound >= place.upperBound }) {
+      end = span.upperBound
+    } else if let index = holes.firstIndex(where: { $0.lowerBound <= start && $0.upperBound >= span.upperBound }) {
       let hole = holes[index]
-      let rest = [hole.lowerBound..<start, place.upperBound..<hole.upperBound].filter { !$0.isEmpty }
+      let rest = [hole.lowerBound..<start, span.upperBound..<hole.upperBound].filter { !$0.isEmpty }
       holes.replaceSubrange(index...index, with: rest)
     }
-    return place
+    return span
   }
 
   /// Takes a place back.
-  private func free(_ place: Range<Int128>) {
-    var (lower, upper) = (place.lowerBound, place.upperBound)
+  private func free(_ span: Range<Int128>) {
+    var (lower, upper) = (span.lowerBound, span.upperBound)
     var index = holes.firstIndex { $0.lowerBound >= upper } ?? holes.endIndex
     if index < holes.endIndex, holes[index].lowerBound == upper { upper = holes.remove(at: index).upperBound }
     if index > 0, holes[index - 1].upperBound == lower {
@@ -256,8 +256,9 @@ extension RateLimiter {
     if upper == end { end = lower } else { holes.insert(lower..<upper, at: index) }
   }
 
-  /// Lets the sleeping coroutine, which is the caller, move up. Returns true if its time has come, and it has the
-  /// tokens; else false, after a sleep.
+  /// Lets the sleeping coroutine, which is the caller, move up.
+  ///
+  /// Returns true if its time has come, and it has the tokens; else false, after a sleep.
   private func hasTurn(_ count: Int) throws -> Bool {
     let (carrier, job) = try Carrier.beginWaiting()
     let scheduler = job.pointee.scheduler.load(ordering: .relaxed)
@@ -267,7 +268,8 @@ extension RateLimiter {
       if let old = first {
         free(old)
         let found = earliest(count, now)
-        // A coroutine that has slept too long may find its own place begun, and what is behind it taken. It keeps it.
+        // A coroutine that has slept too long may find its own place begun or past, and what is behind it taken. It
+        // keeps the place, which nobody else can get then.
         first = occupy(instant(found, count) <= now ? found : min(found, old.lowerBound), count)
       }
       let time = first.map { instant($0.lowerBound, count) } ?? now
@@ -309,12 +311,12 @@ extension Range<Int128> {
 /// How many tokens have been supplied at a time: a line, from the last change of the rate on.
 private struct Supply {
   /// What has been supplied at the time `since`.
-  var base: Int128 = 0
+  var supplied: Int128 = 0
   private let since: UInt64
   private let unitsPerPeriod: UInt128
   private let period: UInt128
 
-  static var most: Int128 { 1 << 126 }
+  static var most: Int128 { 1 << 125 }
 
   init(_ tokens: Int, _ period: Duration, at time: UInt64) {
     if tokens < 1 { misuse("A RateLimiter cannot give out \(tokens) tokens in a period: give it 1 or more.") }
@@ -335,13 +337,14 @@ private struct Supply {
 
   /// S, rounded down by less than a unit.
   func position(_ time: UInt64) -> Int128 {
-    base + Self.scaled(UInt128(time > since ? time - since : 0), by: unitsPerPeriod, of: period, roundsUp: false)
+    let passed = UInt128(time > since ? time - since : 0)
+    return min(Self.most, supplied + Self.scaled(passed, by: unitsPerPeriod, of: period, roundsUp: false))
   }
 
   /// The first time at which so many units have been supplied.
   func time(of position: Int128) -> UInt64 {
-    if position <= base { return 0 }
-    let length = Self.scaled(UInt128(position - base), by: period, of: unitsPerPeriod, roundsUp: true)
+    if position <= supplied { return 0 }
+    let length = Self.scaled(UInt128(position - supplied), by: period, of: unitsPerPeriod, roundsUp: true)
     return UInt64(clamping: Int128(since) + length)
   }
 
@@ -423,8 +426,8 @@ extension RateLimiter {
       if count == 0 { return (0, now, 0) }
       var start = earliest(count, now)
       if owed > 0 || first != nil {
-        let (ahead, overflow) = end.addingReportingOverflow(Int128(owed) * Self.unit)
-        start = overflow ? Supply.most : ahead
+        // Beyond any number of tokens that a clock will see.
+        start = owed > Int128(Int.max) ? Supply.most : end + owed * Self.unit
       }
       start = occupy(start, count).lowerBound
       return (start, now, instant(start, count))

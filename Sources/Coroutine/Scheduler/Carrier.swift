@@ -61,8 +61,6 @@ struct Carrier: ~Copyable {
   @usableFromInline var now: UInt64
   /// The state of the random numbers by which a select chooses among several ready cases.
   @usableFromInline var random: UInt64
-  /// The job that releases a generator, while the body ends without a job: it owns its locks meanwhile.
-  var releaser: JobRef?
 
   @usableFromInline
   init(scheduler: Unmanaged<Scheduler>?, readyQueue: UnsafeMutablePointer<ReadyQueue>?, now: UInt64) {

@@ -89,13 +89,16 @@ extension Scheduler {
 
 /// What stands in a world, or outside of worlds, for objects that count by another clock.
 final class StandIns: Sendable {
-  /// Those of objects that were made in a world, and are used outside. They live for ever.
+  /// Those of objects that were made in a world, and are used outside.
+  ///
+  /// They live for ever.
   static let ofProcess = StandIns()
   private static let last = Atomic<UInt>(0)
 
   let number = StandIns.last.wrappingAdd(1, ordering: .relaxed).newValue
   private let lock = ThreadLock()
-  // Sound because it is accessed under `lock`. Each is stored with its object, so that no other object gets its address.
+  // Sound because it is accessed under `lock`. Each is stored with its object, so that no other object gets the
+  // address.
   nonisolated(unsafe) private var table: [ObjectIdentifier: (object: AnyObject, standIn: AnyObject)] = [:]
 
   fileprivate func find<Object: AnyObject>(_ object: Object, _ make: () -> Object) -> Object {

@@ -52,7 +52,6 @@ struct JobNames {
   /// The name of the owner with this number.
   func owner(_ number: UInt) -> String {
     switch OwnerNumber.kind(of: number) {
-    case .body: "a generator's body"
     case .job(let id): job(withID: UInt64(id)).map(Self.title) ?? "#\(id)"
     case .drawn: drawn[number].map(Self.title) ?? "a thread"
     }
@@ -61,7 +60,6 @@ struct JobNames {
   /// The number of the coroutine that is the owner with this number, if it is one.
   func id(ofOwner number: UInt) -> UInt64? {
     switch OwnerNumber.kind(of: number) {
-    case .body: nil
     case .job(let id): id == 0 ? nil : UInt64(id)
     case .drawn: drawn[number]?.id
     }

@@ -2,16 +2,18 @@ import Coroutine
 import Dispatch
 import Testing
 
-/// Locks that a generator's body holds over its yields belong to the body, whatever makes its steps.
-@Suite("Generators, locks held over yields", .timeLimit(.minutes(5)))
+/// What a generator's body locks belongs to the coroutine that makes the step, and does not outlast the step.
+@Suite("Generators and locks", .timeLimit(.minutes(5)))
 struct GeneratorLockTests {
   typealias Numbers = Generator<Int, Never, Void>
 
-  /// A way to hold something that only its owner gives back.
+  /// A way to hold something.
   enum Kind: String, CaseIterable, Sendable {
-    case mutex, tried, selected, written, triedWritten, selectedWritten, read, permit, once
-    /// Only these can be locked on a thread, outside any coroutine.
-    static let onThreads: [Kind] = [.tried, .triedWritten]
+    case mutex, tried, selected, written, triedWritten, selectedWritten, once, read, permit
+    /// Those that only their owner gives back.
+    static let owned = Array(allCases.dropLast(2))
+    /// Those without an owner: any coroutine or thread may give them back.
+    static let free = Array(allCases.suffix(2))
   }
 
   struct Locks: Sendable {
@@ -75,97 +77,123 @@ struct GeneratorLockTests {
     }
   }
 
-  /// Whether only the body could be the holder after this number.
-  private func isHeld(after number: Int, _ kind: Kind) -> Bool { (2...3).contains(number) && kind != .once }
+  // MARK: A yield with a lock
 
-  @Test(arguments: Kind.allCases) func `in one coroutine the lock is held from step to step`(_ kind: Kind) async throws
+  /// Yields -1 where a yield with the lock was refused, and goes on.
+  private func refused(_ locks: Locks, _ kind: Kind) -> Numbers {
+    co_sequence { yield in
+      try yield(1)
+      do {
+        try locks.hold(kind) { _ = try yield(2) }
+      } catch CoroutineError.yieldInsideScope { try yield(-1) }
+      try locks.hold(kind) { try co_yield() }
+      try yield(3)
+    }
+  }
+
+  @Test(arguments: Kind.owned) func `a yield with the lock throws, and one after the unlock does not`(_ kind: Kind)
+    async throws
   {
     try await onSerialQueue {
       let locks = Locks()
-      for number in locks.body(kind) { #expect(locks.areFree == !isHeld(after: number, kind)) }
+      #expect(Array(refused(locks, kind)) == [1, -1, 3])
+      #expect(locks.areFree)
+      let inner = refused(locks, kind)
+      #expect(Array(co_sequence { yield in try yield.all(of: inner) }) == [1, -1, 3])
       #expect(locks.areFree)
     }
   }
 
-  @Test(arguments: Kind.allCases) func `every step may be another coroutine's`(_ kind: Kind) async throws {
+  @Test(arguments: Kind.owned) func `every step may be another coroutine's, which has the lock meanwhile`(_ kind: Kind)
+    async throws
+  {
+    let locks = Locks()
+    let handed = Handed(refused(locks, kind))
+    for expected in [1, -1, 3, nil] {
+      #expect(try await onCoroutine { handed.value.next() } == expected)
+      #expect(locks.areFree)
+    }
+  }
+
+  @Test(arguments: Kind.free) func `a read and a permit may be held from step to step, whoever makes them`(_ kind: Kind)
+    async throws
+  {
     let locks = Locks()
     let handed = Handed(locks.body(kind))
     for expected in 1...4 {
-      let number = try await onCoroutine { handed.value.next() }
-      #expect(number == expected)
-      #expect(locks.areFree == !isHeld(after: expected, kind))
+      #expect(try await onCoroutine { handed.value.next() } == expected)
+      #expect(locks.areFree == !(2...3).contains(expected))
     }
     #expect(try await onCoroutine { handed.value.next() } == nil)
     #expect(locks.areFree)
   }
 
-  @Test(arguments: Kind.onThreads) func `every step may be another thread's`(_ kind: Kind) async throws {
+  @Test func `a thread owns what a body locks that it steps, also over a yield`() throws {
     let locks = Locks()
-    let handed = Handed(locks.body(kind))
+    let body = locks.body(.tried)
     for expected in 1...4 {
-      let number = try await onOwnThread { handed.value.next() }
-      #expect(number == expected)
-      #expect(locks.areFree == !isHeld(after: expected, kind))
+      #expect(body.next() == expected)
+      #expect(locks.areFree == !(2...3).contains(expected))
     }
   }
 
-  @Test(arguments: Kind.allCases) func `async code may take the elements`(_ kind: Kind) async throws {
-    let locks = Locks()
-    var seen: [Int] = []
-    for try await number in locks.body(kind).asyncElements() {
-      seen.append(number)
-      #expect(locks.areFree == !isHeld(after: number, kind))
+  /// Sanitizers keep the frames of deadlines elsewhere.
+  @Test(.enabled(if: !isSanitized)) func `a lock that was locked inside a deadline counts after the deadline`()
+    async throws
+  {
+    try await onSerialQueue {
+      let (first, second) = (FairMutex(), FairMutex())
+      let body = co_sequence(of: Int.self) { yield in
+        try co_timeout(.seconds(60)) {
+          try first.lock()
+          try co_timeout(.seconds(60)) { try second.lock() }
+          first.unlock()
+        }
+        do { try yield(1) } catch CoroutineError.yieldInsideScope { second.unlock() }
+        try yield(2)
+        try co_timeout(.seconds(60)) {
+          try first.lock()
+          co_shield { first.unlock() }
+        }
+        try yield(3)
+      }
+      // The deadline of the consumer is outside of all.
+      let seen = try co_timeout(.seconds(60)) { Array(body) }
+      #expect(seen == [2, 3])
+      #expect(co_timeLeft == nil)
     }
-    #expect(seen == [1, 2, 3, 4])
-    #expect(locks.areFree)
   }
 
-  @Test(arguments: Kind.allCases) func `an inner body keeps its lock while an outer one delegates to it`(
-    _ kind: Kind
-  ) async throws {
-    let locks = Locks()
-    let inner = Handed(locks.body(kind))
-    let outer = Handed(co_sequence(of: Int.self) { yield in try yield.all(of: inner.value) })
-    for expected in 1...4 { #expect(try await onCoroutine { outer.value.next() } == expected) }
-    #expect(locks.areFree)
+  @Test func `a body that ends with a lock leaves it to its coroutine`() async throws {
+    try await onSerialQueue {
+      for how in ["return", "throw", "delegate"] {
+        let mutex = FairMutex()
+        let ends = co_sequence(of: Int.self) { _ in
+          try mutex.lock()
+          if how == "throw" { throw Oops("end") }
+        }
+        let body = how == "delegate" ? co_sequence(of: Int.self) { yield in try yield.all(of: ends) } : ends
+        #expect(body.next() == nil)
+        _ = body.failure
+        #expect(outcome { try mutex.lock() } == "wouldDeadlock")
+        // The frame of the lock is gone: other bodies yield.
+        #expect(Array(co_sequence { yield in try yield(1) }) == [1])
+        mutex.unlock()
+        #expect(mutex.tryLock())
+      }
+    }
   }
 
-  /// The consumer and the body count as the same owner, also while the body ends.
-  @Test(arguments: ["close", "release"])
-  func `a body unlocks at its end what its consumer has locked`(_ how: String) async throws {
-    let isFree = try await onCoroutine {
+  @Test func `a body unlocks what its consumer has locked`() async throws {
+    try await onSerialQueue {
       let mutex = FairMutex()
-      var numbers: Numbers? = Numbers { yield in
-        defer { mutex.unlock() }
+      let body = Numbers { yield in
+        mutex.unlock()
         try yield(1)
       }
       try mutex.lock()
-      _ = numbers?.next()
-      if how == "close" { numbers?.close() }
-      numbers = nil
-      return mutex.tryLock()
-    }
-    #expect(isFree)
-  }
-
-  @Test(arguments: Kind.allCases, ["close", "release"])
-  func `a close or a release anywhere unlocks`(_ kind: Kind, _ how: String) async throws {
-    for isOnThread in [true, false] {
-      let locks = Locks()
-      let box = Locked<Handed<Numbers>?>(nil)
-      try await onCoroutine {
-        let generator = locks.body(kind)
-        #expect(generator.next() == 1 && generator.next() == 2)
-        let handed = Handed(generator)
-        box.withLock { $0 = handed }
-      }
-      #expect(locks.areFree == !isHeld(after: 2, kind))
-      let end: @Sendable () -> Void = {
-        if how == "close" { box.current?.value.close() }
-        box.withLock { $0 = nil }
-      }
-      if isOnThread { try await onOwnThread(end) } else { try await onCoroutine(end) }
-      #expect(locks.areFree)
+      #expect(Array(body) == [1])
+      #expect(mutex.tryLock())
     }
   }
 
@@ -217,99 +245,18 @@ struct GeneratorLockTests {
 
   @Test func `a body gets wouldDeadlock for what a body below it holds`() async throws {
     try await onSerialQueue {
-      for delegates in [true, false] {
-        let locks = Locks()
-        let inner = co_sequence(of: [String].self) { yield in try yield(refusals(locks)) }
-        let outer = co_sequence(of: [String].self) { yield in
-          try hold(locks) {
-            if delegates { try yield.all(of: inner) } else { for seen in inner { try yield(seen) } }
-          }
-        }
-        #expect(Array(outer) == [refused])
-        #expect(locks.areFree)
-      }
-    }
-  }
-
-  @Test func `a coroutine gets wouldDeadlock for what a body holds that it has stepped`() async throws {
-    try await onSerialQueue {
       let locks = Locks()
-      let holder = co_sequence(of: Int.self) { yield in
-        try hold(locks) {
-          try yield(1)
-          try yield(2)
-        }
-      }
-      for _ in holder { #expect(refusals(locks) == refused) }
-      #expect(locks.areFree)
-    }
-  }
-
-  /// Every step of the outer generator is made by another coroutine.
-  @Test func `a body gets wouldDeadlock for what a body holds that it has stepped, whoever steps itself`() async throws
-  {
-    let locks = Locks()
-    let outer = co_sequence(of: [String].self) { yield in
-      let innermost = co_sequence(of: Int.self) { yield in
-        try hold(locks) {
-          try yield(1)
-          try yield(2)
-        }
-      }
-      let between = co_sequence(of: Int.self) { yield in for number in innermost { try yield(number) } }
-      for _ in between {
-        try yield([])
+      let inner = co_sequence(of: [String].self) { yield in
+        try yield(refusals(locks))
         try yield(refusals(locks))
       }
-    }
-    let seen = Locked<[[String]]>([])
-    for try await element in outer.asyncElements() { seen.withLock { $0.append(element) } }
-    #expect(seen.current == [[], refused, [], refused])
-    #expect(locks.areFree)
-  }
-
-  @Test func `a coroutine waits for a body that another coroutine has stepped since`() async throws {
-    let trace = try await onSerialQueue {
-      let (mutex, trace) = (FairMutex(), Trace())
-      let handed = Handed(
-        co_sequence(of: Int.self) { yield in
-          try mutex.withLock { for number in 1...3 { try yield(number) } }
-          trace("unlocked")
-        }
-      )
-      #expect(handed.value.next() == 1)
-      #expect(outcome { try mutex.lock() } == "wouldDeadlock")
-      let other = co_launch {
-        #expect(handed.value.next() == 2)
-        #expect(outcome { try mutex.lock() } == "wouldDeadlock")
-        try co_yield()
-        #expect(handed.value.next() == 3)
-        try co_yield()
-        #expect(handed.value.next() == nil)
+      let outer = co_sequence(of: [[String]].self) { yield in
+        var seen: [[String]] = []
+        try hold(locks) { for each in inner { seen.append(each) } }
+        try yield(seen)
       }
-      try co_yield()
-      try mutex.withLock { trace("locked") }
-      try other.join()
-      return trace.all
-    }
-    #expect(trace == ["unlocked", "locked"])
-  }
-
-  @Test func `a body that hands its lock out is unlocked by its consumer`() async throws {
-    try await onSerialQueue {
-      let mutexes = (0..<3).map { _ in FairMutex() }
-      let locked = co_sequence(of: FairMutex.self) { yield in
-        for mutex in mutexes {
-          try mutex.lock()
-          try yield(mutex)
-        }
-      }
-      for mutex in locked {
-        #expect(!mutex.tryLock())
-        mutex.unlock()
-        #expect(mutex.tryLock())
-        mutex.unlock()
-      }
+      #expect(Array(outer) == [[refused, refused]])
+      #expect(locks.areFree)
     }
   }
 
@@ -340,30 +287,29 @@ struct GeneratorLockTests {
     }
   }
 
-  @Test func `a body waits on a condition with its own mutex, from coroutine to coroutine`() async throws {
+  @Test func `a body waits on a condition with its own mutex`() async throws {
     let mutex = FairMutex()
     let (condition, count) = (Condition(mutex), Locked(0))
     let handed = Handed(
       co_sequence(of: Int.self) { yield in
         try mutex.withLock {
-          try yield(0)
+          do { try yield(0) } catch CoroutineError.yieldInsideScope {}
           try condition.wait { count.current > 0 }
-          try yield(count.current)
+          do { try yield(0) } catch CoroutineError.yieldInsideScope {}
         }
+        try yield(count.current)
       }
     )
-    #expect(try await onCoroutine { handed.value.next() } == 0)
-    let second = co_launch { handed.value.next() }
+    let first = co_launch { handed.value.next() }
     try await onCoroutine {
       try mutex.withLock {
         count.withLock { $0 = 7 }
         condition.signal()
       }
     }
-    #expect(try await second.value == 7)
-    #expect(!mutex.tryLock())
-    #expect(try await onCoroutine { handed.value.next() } == nil)
+    #expect(try await first.value == 7)
     #expect(mutex.tryLock())
+    #expect(try await onCoroutine { handed.value.next() } == nil)
   }
 
   // MARK: What belongs to the coroutine
@@ -411,15 +357,5 @@ struct GeneratorLockTests {
     private let executor: CoroutineExecutor
     nonisolated var unownedExecutor: UnownedSerialExecutor { executor.asUnownedSerialExecutor() }
     init(_ queue: DispatchQueue) { executor = CoroutineExecutor(queue) }
-  }
-
-  @Test func `unlocking what an unrelated body holds ends the process`() async {
-    let died = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
-      let mutex = FairMutex()
-      let handed = Handed(co_sequence(of: Int.self) { yield in try mutex.withLock { _ = try yield(1) } })
-      _ = try await onCoroutine { handed.value.next() }
-      try await onCoroutine { mutex.unlock() }
-    }
-    #expect(died?.said("A FairMutex can be unlocked only by the coroutine") == true)
   }
 }
