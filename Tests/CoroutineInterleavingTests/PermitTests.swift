@@ -1,7 +1,7 @@
 import Synchronization
 import Testing
 
-// Lock/Permits.swift and Lock/PermitQueue.swift: permits, taken and given by compare-and-swap or through the queue.
+// Lock/Permits.swift and Lock/Permits.swift: permits, taken and given by compare-and-swap or through the queue.
 
 extension InterleavingTests {
   @Suite struct PermitTests {

@@ -37,7 +37,7 @@ public final class FairMutex: @unchecked Sendable {
   //                           HELD --unlock, a waiter--> HANDED --the waiter runs--> HELD
   //
   // Only holders write `owner`. A caller that compares it with its own number can trust the result: no other caller
-  // writes that number (LockOwner.swift). Races for the permit: see Permits.swift.
+  // writes that number (LockOwner). Races for the permit: see Permits.swift.
   @exclusivity(unchecked) private var storage = Permits(1)
   // Not shared: a caller learns only whether it is the owner itself.
   @usableFromInline let owner = Atomic<UInt>(0)
@@ -143,5 +143,100 @@ public final class FairMutex: @unchecked Sendable {
       }
     }
     owner.store(holder, ordering: .relaxed)
+  }
+}
+
+// MARK: - Dumps and deadlocks
+
+// Only an owner writes its number, and a lock that is being handed over has none. So a number that is read names a
+// coroutine that has locked and not unlocked since, if that coroutine has waited for something else meanwhile.
+
+extension FairMutex: Owned {
+  var ownerInDump: UInt { owner.load(ordering: .relaxed) }
+  var waitLock: UnsafePointer<SpinLock> { permit.lockAddress }
+
+  func inspect(_ names: JobNames) -> String {
+    let word = ownerInDump
+    if permit.pointee.isOfOnce {
+      let once = identity(as: "Once")
+      return word == 0 ? "\(once), about to end" : "\(once), run by \(names.owner(word))"
+    }
+    return word == 0 ? "\(identity), about to change its owner" : "\(identity), held by \(names.owner(word))"
+  }
+
+  func verb(of queue: UInt?) -> String { "lock" }
+}
+
+extension FairMutex: OwnedSource {
+  func owners(awaitedBy job: JobRef) -> [UInt]? { Self.known(owner.load(ordering: .relaxed)) }
+
+  static func known(_ owner: UInt) -> [UInt]? {
+    owner == LockOwner.none ? nil : [owner]
+  }
+}
+
+// MARK: - Owners of locks
+
+// The owner of a lock: a coroutine, or a thread outside any coroutine. Each is a number that no other owner ever has
+// (Job/Flow.swift), so a lock cannot be taken for one's own because an address was used again.
+//
+// What a coroutine locks in the body of a generator that it steps, the coroutine owns. The body must have unlocked it
+// when it yields, because the next step may be another coroutine's. So there the lock is counted
+// (Generator+Delegation.swift).
+//
+// Fast path. A coroutine that has never stepped a generator runs in no body. After its first step its number has a flag
+// (OwnerNumber.mayStep), which no lock ever stores: so one comparison with the word of a lock says "mine, and not in a
+// body" or "look".
+
+@usableFromInline
+enum LockOwner {
+  @inlinable static var none: UInt { 0 }
+
+  /// The number under which a running job has taken a lock.
+  @inlinable @inline(__always)
+  static func taking(_ job: JobRef) -> UInt {
+    let owner = job.pointee.owner.load(ordering: .relaxed)
+    return owner & OwnerNumber.mayStep == 0 ? owner : job.takesWhileStepping()
+  }
+
+  /// The number under which the calling code has taken a lock.
+  @inline(__always)
+  static func taking() -> UInt {
+    if let job = Carrier.current?.pointee.job { return taking(job) }
+    return OwnerNumber.ofThread & ~OwnerNumber.mayStep
+  }
+
+  /// Whether `owner` is the caller.
+  @inlinable @inline(__always)
+  static func isCaller(_ owner: UInt) -> Bool {
+    guard let job = Carrier.current?.pointee.job else { return isThread(owner) }
+    return job.pointee.owner.load(ordering: .relaxed) & ~OwnerNumber.mayStep == owner
+  }
+
+  /// Whether `owner` is the caller, which unlocks.
+  @inlinable @inline(__always)
+  static func isUnlocking(_ owner: UInt) -> Bool {
+    guard let job = Carrier.current?.pointee.job else { return isThread(owner) }
+    return job.pointee.owner.load(ordering: .relaxed) == owner || job.unlocksWhileStepping(owner)
+  }
+
+  @usableFromInline @inline(never)
+  static func isThread(_ owner: UInt) -> Bool { owner != none && OwnerNumber.ofThread & ~OwnerNumber.mayStep == owner }
+}
+
+extension UnsafeMutablePointer where Pointee == JobRecord {
+  /// The job's number, after a lock was taken; counts the lock if the caller runs in a body.
+  @usableFromInline @inline(never)
+  func takesWhileStepping() -> UInt {
+    if !isOnOwnStack { GeneratorRecord.noteLocked(self) }
+    return ownerNumber
+  }
+
+  /// Whether `owner` is the job, which unlocks; the lock is counted no more if the caller runs in a body.
+  @usableFromInline @inline(never)
+  func unlocksWhileStepping(_ owner: UInt) -> Bool {
+    guard ownerNumber == owner else { return false }
+    if !isOnOwnStack { GeneratorRecord.noteUnlocked(self) }
+    return true
   }
 }

@@ -32,7 +32,7 @@ public final class FairReadWriteLock: @unchecked Sendable {
   //   HANDED   all taken, no `writer`: granted to a writer that has not run yet
   //
   // Only writers write `writer`, so a caller that compares it with its own number can trust the result
-  // (LockOwner.swift). Order and races: see Permits.swift.
+  // (FairMutex.swift). Order and races: see Permits.swift.
   @exclusivity(unchecked) private var storage = Permits(FairReadWriteLock.everyone)
   // Not shared: a caller learns only whether it is the writer itself.
   @usableFromInline let writer = Atomic<UInt>(0)
@@ -154,4 +154,26 @@ public final class FairReadWriteLock: @unchecked Sendable {
     if isWrittenByCaller { throw CoroutineError.wouldDeadlock(because: .holdsWriteLock) }
     try permits.wait(count, .lock, of: self, carrier, job)
   }
+}
+
+// MARK: - Dumps and deadlocks
+
+extension FairReadWriteLock: Owned {
+  var ownerInDump: UInt { writer.load(ordering: .relaxed) }
+  var waitLock: UnsafePointer<SpinLock> { permits.lockAddress }
+
+  func inspect(_ names: JobNames) -> String {
+    let word = ownerInDump
+    if word != 0 { return "\(identity), held for writing by \(names.owner(word))" }
+    let readers = Self.everyone &- permits.availableInDump
+    if readers == Self.everyone { return "\(identity), about to change its owner" }
+    return "\(identity), held by \(readers) reader\(readers == 1 ? "" : "s")"
+  }
+
+  func verb(of queue: UInt?) -> String { "lock" }
+}
+
+extension FairReadWriteLock: OwnedSource {
+  /// The writer; the lock does not know its readers.
+  func owners(awaitedBy job: JobRef) -> [UInt]? { FairMutex.known(writer.load(ordering: .relaxed)) }
 }

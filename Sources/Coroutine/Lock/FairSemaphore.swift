@@ -156,3 +156,27 @@ public final class FairSemaphore: @unchecked Sendable {
     )
   }
 }
+
+// MARK: - Dumps
+
+extension FairSemaphore: Inspectable {
+  var waitLock: UnsafePointer<SpinLock> { permits.lockAddress }
+  func inspect(_ names: JobNames) -> String { "\(identity), \(permits.availableInDump) permits available" }
+  func verb(of queue: UInt?) -> String { "acquire" }
+}
+
+// MARK: - Names of what contains permits
+
+extension UnsafeMutablePointer where Pointee == Permits {
+  /// Gives the object that contains the permits a name for dumps.
+  func setName(_ name: String, of object: AnyObject) {
+    ObjectNames.set(name, of: object)
+    pointee.isNamed.store(true, ordering: .relaxed)
+  }
+
+  /// The first action of the deinit of the object that contains the permits.
+  func letFinish(_ object: AnyObject) {
+    Inspection.letFinish(object)
+    if pointee.isNamed.load(ordering: .relaxed) { ObjectNames.remove(object) }
+  }
+}

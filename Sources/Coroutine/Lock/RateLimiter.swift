@@ -479,3 +479,11 @@ extension RateLimiter {
     return SelectCase(source)
   }
 }
+
+// MARK: - Dumps
+
+extension RateLimiter: Inspectable {
+  var waitLock: UnsafePointer<SpinLock> { gate.lockAddress }
+  func inspect(_ names: JobNames) -> String { identity }
+  func verb(of queue: UInt?) -> String { "acquire" }
+}

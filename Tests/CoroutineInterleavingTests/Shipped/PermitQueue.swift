@@ -1,1 +1,0 @@
-../../../Sources/Coroutine/Lock/PermitQueue.swift
