@@ -1,3 +1,5 @@
+public import CCoroutine
+public import Dispatch
 import Synchronization
 
 /// The result of one step: a value from a yield, or the body's return value.
@@ -242,4 +244,246 @@ public func co_sequence<Element>(
   _ body: @escaping (Yielder<Element, Never>) throws -> Void
 ) -> Generator<Element, Never, Void> {
   Generator(stack, LaunchSite(file: file, line: line), GeneratorRecord.inherited(), body)
+}
+
+// MARK: - Yielder
+
+/// Passes values from a generator's body to the consumer.
+///
+/// It works only inside that body, at any depth of calls and closures. Anywhere else, and after the body's end, using
+/// it traps with a message.
+///
+/// A yielder is two plain words, so a capture retains nothing. A reference to the generator's object would cost a
+/// retain and a release in every closure that is passed down a recursion, which is more than the switch itself.
+public struct Yielder<Element, Input> {
+  @usableFromInline let context: UnsafeMutablePointer<cco_context>
+  /// Identifies one body.
+  @usableFromInline let serial: UInt64
+
+  @inlinable
+  init(_ record: GeneratorRef) {
+    context = record.pointee.context.unsafelyUnwrapped
+    serial = context.pointee.serial
+  }
+
+  /// The record.
+  ///
+  /// The caller is the body's first frame.
+  @inlinable var ownRecord: GeneratorRef {
+    context.pointee.argument.unsafelyUnwrapped.assumingMemoryBound(to: GeneratorRecord.self)
+  }
+
+  /// Returns the record of the running body.
+  ///
+  /// Traps if this yielder does not belong to it. Nothing is read before the caller's own address, `here`, shows that
+  /// this may be the right stack: after the body's end the stack may have been freed. (Sanitizers keep variables
+  /// elsewhere; under them the other checks apply.)
+  @inlinable @inline(__always)
+  func checkedRecord(at here: UnsafeRawPointer) -> GeneratorRef {
+    guard UInt(bitPattern: context) &- UInt(bitPattern: here) < 16 << 20 || cco_facts.careful != 0,
+      context.pointee.serial == serial, let record = context.pointee.argument
+    else { GeneratorRecord.refuse(CCO_NOT_RUNNING) }
+    return record.assumingMemoryBound(to: GeneratorRecord.self)
+  }
+
+  /// Passes a value to the consumer, and stops the body until the next step.
+  ///
+  /// It does not suspend a coroutine: it switches to the consumer, which may be in a coroutine or not. After
+  /// ``GeneratorClosedError``, clean up and let the error end the body. If the body yields again, the yield throws it
+  /// again, and after 100 times the program ends with a message.
+  ///
+  /// - Returns: The input of the next step, or nil if that step has none.
+  /// - Throws: The error of ``Generator/throw(_:)``; ``GeneratorClosedError`` if the generator is closed or released;
+  ///   ``CoroutineError/yieldInsideScope`` inside a deadline, shield, scope, co_pinned or co_isolated that the body has
+  ///   entered, and while it holds a lock.
+  @inlinable @inline(__always) @discardableResult
+  public func callAsFunction(_ element: consuming Element) throws -> Input? {
+    // Moved, not copied: the body's stack must not keep alive what the consumer has received.
+    var element: Element? = element
+    var message: UnsafeMutableRawPointer?
+    let record = withUnsafeMutablePointer(to: &message) { checkedRecord(at: UnsafeRawPointer($0)) }
+    LockCheck.mayYield()
+    withUnsafeTemporaryAllocation(of: Element.self, capacity: 1) { storage in
+      let storage = storage.baseAddress.unsafelyUnwrapped
+      storage.initialize(to: element.take().unsafelyUnwrapped)
+      let status = cco_suspend(context, storage, &message)
+      if status != CCO_OK { GeneratorRecord.refuse(status) }
+      // If it was not refused, the consumer has moved the element out.
+      if UInt(bitPattern: message) == GeneratorMessage.refuse { storage.deinitialize(count: 1) }
+    }
+    guard let message else { return nil }
+    if UInt(bitPattern: message) <= GeneratorMessage.refuse {
+      // Most bodies end now.
+      cco_expect_returns(context)
+      throw record.pointee.raised.take().unsafelyUnwrapped
+    }
+    return message.assumingMemoryBound(to: Input?.self).pointee.take()
+  }
+
+  /// Delegates to `inner`: its values go directly to the consumer, and inputs and errors go directly to `inner`.
+  ///
+  /// A step costs the same at any depth of nested delegations. A generator that has already ended contributes no
+  /// values. Closing the outer generator closes the inner one.
+  ///
+  /// - Returns: The result of `inner`.
+  /// - Throws: The failure of `inner`; ``CoroutineError/alreadyRunning`` if `inner` is this generator itself, or a
+  ///   generator that is already being delegated to.
+  @inlinable @discardableResult
+  public func all<R>(of inner: Generator<Element, Input, R>) throws -> R {
+    var here: UInt8 = 0
+    let record = withUnsafeMutablePointer(to: &here) { checkedRecord(at: UnsafeRawPointer($0)) }
+    defer { withExtendedLifetime(inner) {} }
+    try GeneratorRecord.delegate(record, to: inner.record)
+    return try inner.result()
+  }
+
+  /// Yields the values of a generator with another input type, which gets no inputs.
+  ///
+  /// Errors that are thrown at these yields go to `inner`.
+  @inlinable @discardableResult
+  public func all<I, R>(of inner: Generator<Element, I, R>) throws -> R {
+    var step = try inner.step()
+    while case .yielded(let element) = step {
+      do {
+        try self(element)
+      } catch {
+        if error is GeneratorClosedError { inner.close() }
+        step = try inner.throw(error)
+        continue
+      }
+      step = try inner.step()
+    }
+    return try inner.result()
+  }
+
+  /// Yields every element.
+  @inlinable
+  public func all(of elements: some Sequence<Element>) throws {
+    for element in elements { try self(element) }
+  }
+}
+
+// MARK: - Async code
+
+// Generators in async code, and async sequences as generators. Each step, or each element, is one hop. The body of a
+// generator and an async iterator both keep their state between two hops, and only one hop runs at a time.
+
+/// Carries a value that is not Sendable to another thread and back.
+@usableFromInline
+struct GeneratorCargo<Value>: @unchecked Sendable {
+  // Sound because the sender waits for the hop's end before it touches the value again, or never touches it again.
+  @usableFromInline let value: Value
+  @usableFromInline init(_ value: Value) { self.value = value }
+}
+
+extension Generator {
+  /// Returns this generator as an async sequence: `for try await x in generator.asyncElements()`.
+  ///
+  /// Each element is a step in a coroutine, so the body may wait. During a step the Task is suspended, and no thread is
+  /// blocked. A failure of the body is thrown. The body's result is dropped.
+  ///
+  /// Cancelling the Task cancels the body's current wait, which throws in the body. If the Task is cancelled between
+  /// two elements, the next call throws CancellationError and leaves the generator as it is. Use the generator itself
+  /// only while no element is awaited.
+  ///
+  /// - Parameter queue: The queue on which the body continues after it has waited. Nil means the shared scheduler. Up
+  ///   to its first wait, a step runs where the Task runs.
+  /// - Returns: The sequence. Its iterators share the elements.
+  public func asyncElements(on queue: DispatchQueue? = nil) -> _GeneratorAsyncElements<Element, Input, Return> {
+    _GeneratorAsyncElements(generator: self, queue: queue)
+  }
+}
+
+/// A generator as an async sequence: the result of ``Generator/asyncElements(on:)``, which programs need not name.
+public struct _GeneratorAsyncElements<Element, Input, Return>: AsyncSequence {
+  let generator: Generator<Element, Input, Return>
+  let queue: DispatchQueue?
+
+  /// Steps the generator.
+  public struct AsyncIterator: AsyncIteratorProtocol {
+    let generator: Generator<Element, Input, Return>
+    let queue: DispatchQueue?
+
+    /// Returns the next element, or nil after the body has returned.
+    public mutating func next() async throws -> Element? {
+      try Task.checkCancellation()
+      let cargo = GeneratorCargo(generator)
+      let step = co_launch(on: queue, name: "generator step", start: .immediate) {
+        GeneratorCargo(try cargo.value.step())
+      }
+      if case .yielded(let element) = try await step.value.value { return element }
+      return nil
+    }
+  }
+
+  /// Closes the generator, in a coroutine: its body is resumed with ``GeneratorClosedError``, and its cleanup may wait.
+  ///
+  /// For a loop that ends early: after a `break`, the body is still at its yield, and the release of the generator runs
+  /// its cleanup where nothing may wait.
+  ///
+  /// ```swift
+  /// let rows = query.rows().asyncElements()
+  /// for try await row in rows where row.isWanted { break }
+  /// await rows.close()          // the body's `defer` gives the connection back, which waits
+  /// ```
+  ///
+  /// Returns when the body has ended. The cleanup is not cancelled with the Task. Has no effect if the body has ended.
+  /// Traps during a step, as ``Generator/close()`` does.
+  public func close() async {
+    let cargo = GeneratorCargo(generator)
+    let closing = co_launch(on: queue, name: "generator close", start: .immediate) {
+      Carrier.current?.pointee.job?.withShield { cargo.value.close() }
+    }
+    // It does not fail: the shield hides the cancellation that the Task passes on.
+    _ = try? await closing.value
+  }
+
+  /// Returns an iterator that steps the generator.
+  ///
+  /// Several iterators share its elements.
+  public func makeAsyncIterator() -> AsyncIterator { AsyncIterator(generator: generator, queue: queue) }
+}
+
+/// Fetches elements in a Task for a coroutine.
+///
+/// The class is generic in the element alone, because the iterator's type need not be Sendable.
+private class Fetcher<Element: Sendable>: @unchecked Sendable {
+  // Sound because it has no state of its own.
+  func next() async throws -> Element? { nil }
+}
+
+private final class IteratorBox<Iterator: AsyncIteratorProtocol>: Fetcher<Iterator.Element>, @unchecked Sendable
+where Iterator.Element: Sendable {
+  // Sound because a hop has ended before the next begins, and no hop follows a cancelled one.
+  private var iterator: Iterator
+
+  init(_ iterator: Iterator) { self.iterator = iterator }
+
+  override func next() async throws -> Iterator.Element? {
+    var current = iterator
+    defer { iterator = current }
+    return try await current.next()
+  }
+}
+
+/// Returns the elements of an async sequence as a generator for coroutines.
+///
+/// Each step awaits one element.
+///
+/// - It is lazy: the first step creates the sequence's iterator.
+/// - A step suspends the calling coroutine until the element has arrived. If the coroutine is cancelled, the step
+///   cancels the Task that fetches the element, and throws.
+/// - An error of the sequence ends the generator with that error.
+/// - Closing or releasing the generator releases the iterator.
+/// - Outside a coroutine, a step throws ``CoroutineError/notInCoroutine``.
+public func co_sequence<Elements: AsyncSequence>(
+  _ elements: sending Elements,
+  file: StaticString = #fileID,
+  line: UInt = #line
+) -> Generator<Elements.Element, Never, Void> where Elements.Element: Sendable {
+  let cargo = GeneratorCargo(elements)
+  return co_sequence(file: file, line: line) { yield in
+    let fetcher: Fetcher<Elements.Element> = IteratorBox(cargo.value.makeAsyncIterator())
+    while let element = try co_await({ try await fetcher.next() }) { try yield(element) }
+  }
 }
