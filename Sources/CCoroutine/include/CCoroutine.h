@@ -107,7 +107,7 @@ typedef struct cco_runtime_facts {
 // (Swift reads the attribute.)
 extern cco_runtime_facts cco_facts __attribute__((swift_attr("nonisolated(unsafe)")));
 
-/// The word of the lock of the promise graph (Promise+Graph.swift). It is here because Fork.c frees it in a child.
+/// The word of the lock of the promise graph (PromiseGraph.swift). It is here because Fork.c frees it in a child.
 extern uint32_t cco_promise_lock_word __attribute__((swift_attr("nonisolated(unsafe)")));
 static inline uint32_t *_Nonnull cco_promise_lock(void) { return &cco_promise_lock_word; }
 

@@ -1,3 +1,5 @@
+internal import CCoroutine
+public import Dispatch
 public import Synchronization
 
 /// A value, or the failure to get one, that becomes known later.
@@ -257,5 +259,287 @@ final class PromiseTarget<Success: Sendable>: ResumeTarget<Success>, @unchecked 
     if promise.settle(outcome, fromOutside: true) { return .pending }
     // A first use that is too late is not an error: the promise was cancelled, or settled by other code.
     return isFirst || promise.node.pointee.wasCancelled.load(ordering: .acquiring) ? .detached : .settled
+  }
+}
+
+// MARK: - Creating
+
+// The creation of promises. Callbacks are in Conveniences.swift, and timers in Promise+Then.swift.
+
+extension Promise {
+  /// Creates a pending promise, and a resolver that settles it.
+  ///
+  /// The resolver is used once, on any thread. If it is released unused, the promise rejects with
+  /// ``CoroutineError/abandoned``. `onCancel` is called once if the promise is cancelled, and released when it settles.
+  public static func pending(
+    onCancel: (@Sendable () -> Void)? = nil,
+    file: StaticString = #fileID,
+    line: UInt = #line
+  ) -> (promise: Promise, resolver: Resumer<Success>) {
+    let promise = Promise(file: file, line: line)
+    promise.onCancel = onCancel
+    return (promise, Resumer(PromiseTarget(promise)))
+  }
+
+  /// Runs `body` at once, on the caller, and returns a promise that is settled with its result or error.
+  public static func trying(file: StaticString = #fileID, line: UInt = #line, _ body: () throws -> Success) -> Promise {
+    Promise(settled: Result { try body() }, LaunchSite(file: file, line: line))
+  }
+
+  /// Runs `body` at once, on the caller, and returns the promise that it returns.
+  ///
+  /// If `body` throws, the call returns a promise that is rejected with the error.
+  public static func trying(file: StaticString = #fileID, line: UInt = #line, _ body: () throws -> Promise) -> Promise {
+    do {
+      return try body()
+    } catch {
+      return .failure(error, file: file, line: line)
+    }
+  }
+
+  /// Runs `body` as a block of `queue`, where it may block, and returns a promise for its result or error.
+  ///
+  /// If the promise is cancelled before the block begins, `body` never runs. In a forked child whose parent had used
+  /// the runtime or Dispatch, the promise rejects with ``CoroutineError/afterFork``.
+  public static func running(
+    on queue: DispatchQueue,
+    file: StaticString = #fileID,
+    line: UInt = #line,
+    _ body: @escaping @Sendable () throws -> Success
+  ) -> Promise {
+    if ForkedChild.refuses(CCO_USES_QUEUES) { return .failure(CoroutineError.afterFork, file: file, line: line) }
+    let promise = Promise(file: file, line: line)
+    // The work is the block, which checks whether the promise is pending.
+    promise.onCancel = {}
+    queue.async { if promise.isPending { promise.settle(Result { try body() }, fromOutside: true) } }
+    return promise
+  }
+
+  /// Runs async code as a Task, and returns a promise for its result or error.
+  ///
+  /// Cancelling the promise cancels the Task. The Task sees the current task-locals and ``CoroutineLocal`` bindings.
+  /// In a forked child whose parent had used the runtime or Dispatch, the promise rejects with
+  /// ``CoroutineError/afterFork``.
+  public static func task(
+    priority: TaskPriority? = nil,
+    file: StaticString = #fileID,
+    line: UInt = #line,
+    _ operation: @escaping @Sendable () async throws -> Success
+  ) -> Promise {
+    if ForkedChild.refuses(CCO_USES_QUEUES) { return .failure(CoroutineError.afterFork, file: file, line: line) }
+    let task = SetOnce<Task<Void, Never>>()
+    let cancel: @Sendable () -> Void = { task.value?.cancel() }
+    return Promise(onCancel: cancel, file: file, line: line) { done in
+      let started = LocalBinding.carried {
+        Task(priority: priority) {
+          do {
+            done.resume(try await operation())
+          } catch {
+            done.fail(error)
+          }
+        }
+      }
+      task.set(started)
+    }
+  }
+}
+
+extension Promise where Success == Void {
+  /// Fulfils the promise.
+  ///
+  /// Returns false if it was settled before.
+  @discardableResult public final func fulfill() -> Bool { fulfill(()) }
+}
+
+// MARK: - Blocking a thread
+
+// Blocking a thread for a promise: for tests, command-line tools, and threads that serve no queue.
+
+extension Promise {
+  /// Blocks the calling thread until the promise has settled, and returns its value or throws its error.
+  ///
+  /// - Throws: The error of the promise. ``CoroutineError/wouldDeadlock``, at once, when called in a coroutine, in a
+  ///   handler, or on a queue that a handler on the way to the value needs. A queue that other code needs is not
+  ///   detected.
+  ///
+  /// In the body of a ``co_blocking(_:)`` the thread does not count towards ``CoroutineRuntime/blockingThreadLimit``
+  /// while it waits.
+  ///
+  /// Does not cancel the promise, and cannot be cancelled.
+  @discardableResult
+  @available(*, noasync, message: "await `value`")
+  public final func blockingWait() throws -> Success {
+    LockCheck.mayWait()
+    if !completion.isSettled { try Host.requireReal { "Promise.blockingWait, which blocks its thread" } }
+    // A carrier without a job runs handlers.
+    if Carrier.current != nil { throw CoroutineError.wouldDeadlock(because: .blocksCoroutine) }
+    if !completion.isSettled {
+      if ForkedChild.isHere { throw CoroutineError.afterFork }
+      if needsThisThread { throw CoroutineError.wouldDeadlock(because: .blocksHandler) }
+      completion.blockThread()
+    }
+    ignore()
+    return try completion.get(as: Success.self)
+  }
+}
+
+extension AnyPromise {
+  /// Called when a coroutine's wait for this promise has thrown.
+  ///
+  /// Cancels the promise if the coroutine was cancelled, and was the last consumer.
+  @usableFromInline @inline(never)
+  final func consumerHasFailed() { if co_isCancelled { consumerWasCancelled() } }
+
+  /// Whether a handler that must run before this promise can settle needs the thread that is to be blocked.
+  fileprivate final var needsThisThread: Bool {
+    // Released at the end, after the lock.
+    var held: [Upstreams] = []
+    defer { withExtendedLifetime(held) {} }
+    // Asked after the lock, because the loop of another library answers by code of its own.
+    var schedulers: [ObjectIdentifier: Scheduler] = [:]
+    let isHandlerHere = PromiseGraph.lock.pointee.withLock {
+      PromiseGraph.find(from: ref, holding: &held) { promise in
+        switch promise.settlingTarget {
+        case .scheduler(let scheduler, _): schedulers[ObjectIdentifier(scheduler)] = scheduler
+        case .ordered(let handlers): return handlers.isRunningHere
+        case nil: break
+        }
+        return false
+      }
+    }
+    return isHandlerHere || schedulers.values.contains { $0.isCurrent }
+  }
+}
+
+extension PromiseRef {
+  /// What runs the handler, or the coroutine of a run, that has to settle this pending promise; nil if there is none.
+  fileprivate var settlingTarget: HandlerTarget? {
+    completion.lock()
+    defer { completion.unlock() }
+    guard !completion.known.isSettled,
+      node.pointee.upstreams?.run != nil || node.pointee.phase != .free && node.pointee.kind.rawValue != 0
+    else { return nil }
+    // The handler or the run, which is still to come, keeps the scheduler in memory.
+    if let scheduler = node.pointee.scheduler { return .scheduler(scheduler.takeUnretainedValue(), nil) }
+    if let ordered = node.pointee.ordered { return .ordered(ordered) }
+    return nil
+  }
+}
+
+// MARK: - Async code
+
+extension AnyPromise {
+  /// Suspends the Task until the promise is settled, or throws `CancellationError` once the Task is cancelled.
+  ///
+  /// In the second case the promise is cancelled too if the Task was its last consumer.
+  final func awaitSettled() async throws {
+    guard !completion.isSettled else { return ignore() }
+    await PromiseWait(self).wait()
+    guard completion.isSettled else {
+      consumerWasCancelled()
+      throw CancellationError()
+    }
+  }
+}
+
+/// A Task's wait for a promise.
+private final class PromiseWait: TaskWait, @unchecked Sendable {
+  // Sound because `promise` never changes, and guards itself.
+  private let promise: AnyPromise
+
+  init(_ promise: AnyPromise) {
+    self.promise = promise
+    super.init()
+  }
+
+  override func link() -> Bool { promise.link(self) }
+  override func leave() -> Bool { promise.unlink(self) }
+}
+
+// MARK: - Select
+
+extension Promise {
+  /// Returns a case for ``co_select(biased:_:)`` that waits for the promise.
+  ///
+  /// Ready when the promise is settled; `body` gets the outcome. If another case is selected, the promise is unchanged.
+  @inlinable
+  public final func onAwait<R>(_ body: @escaping (sending Result<Success, any Error>) throws -> R) -> SelectCase<R> {
+    SelectCase(
+      PromiseAwait<Success>.self,
+      target: self,
+      lock: completion.lockAddress,
+      queue: completion.waiterAddress,
+      taking: body
+    )
+  }
+}
+
+@usableFromInline
+enum PromiseAwait<Success: Sendable>: SelectOperation {
+  @inlinable
+  static func attempt(_ promise: Promise<Success>, _ waiter: SelectWaiterRef) -> SelectAnswer {
+    promise.completion.known.isSettled ? .yes : .no
+  }
+  @inlinable
+  static func finish(_ promise: Promise<Success>, _ waiter: SelectWaiterRef) -> Result<Success, any Error> {
+    promise.completion.seenOutcome(as: Success.self)
+  }
+}
+
+// MARK: - Dumps
+
+// The description of a promise, for dumps.
+
+extension AnyPromise: OwnedSource {
+  /// The coroutine of the library's that settles it, of a retry for example, or the job that it copies.
+  ///
+  /// Other code may settle it too. That counts as a cancellation.
+  func owners(awaitedBy job: JobRef) -> [UInt]? { settlingOwner.map { [$0] } }
+
+  var waitLock: UnsafePointer<SpinLock> { completion.lockAddress }
+  func inspect(_ names: JobNames) -> String { "\(identity), created at \(launchSite.description)" }
+  func verb(of queue: UInt?) -> String { "await" }
+}
+
+// MARK: - The result of a job as a promise
+
+extension Job {
+  /// A promise for the job's result, for a consumer whose cancellation must not cancel the job.
+  ///
+  /// `try await job.uncancelled.value` throws at once when the Task is cancelled, and leaves the job running. Starts a
+  /// lazy job. Each access returns a new promise, which is released when nothing refers to it and nothing waits for it,
+  /// also before the job ends. Does not suspend. May be called on any thread.
+  public var uncancelled: Promise<Success> {
+    let copy = JobCopy(self)
+    start()
+    if !completion.add(copy.callback) { copy.settle() }
+    return copy
+  }
+}
+
+/// A promise that settles as a job does.
+private final class JobCopy<Success: Sendable>: Promise<Success>, @unchecked Sendable {
+  // Sound because `job` is a constant, and `callback` is made before another thread has the copy.
+  private let job: Job<Success>
+  /// The job's callback for this copy, whose settling has observers.
+  fileprivate private(set) lazy var callback = ClosureCallback(isForeign: true, marksObserved: true) { [weak self] in
+    self?.settle()
+  }
+
+  init(_ job: Job<Success>) {
+    self.job = job
+    super.init(launchSite: job.record.pointee.label.launchSite)
+    isPassive = true
+  }
+
+  deinit { _ = job.completion.remove(callback) }
+
+  override var settlingOwner: UInt? { job.record.ownerNumber }
+
+  fileprivate func settle() {
+    // Not if the copy was settled before, or left by its last dependent: then nobody sees the job's failure.
+    if settle(job.completion.settledOutcome(as: Success.self), fromOutside: true) {
+      job.completion.pointee.isObserved.store(true, ordering: .relaxed)
+    }
   }
 }

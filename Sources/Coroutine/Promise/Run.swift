@@ -10,7 +10,7 @@ import Synchronization
 //      +------- the result is cancelled ---------------------------------> OVER: the pending steps are cancelled
 //
 // Invariants
-//  1. The coroutine waits for a copy of each step, and the copy does not own the step (Promise+Passive.swift). So a
+//  1. The coroutine waits for a copy of each step, and the copy does not own the step (PromiseGraph.swift). So a
 //     step that nothing can settle any more rejects with `abandoned`, as the upstream of a link does.
 //  2. `steps` contains the copies that may be pending. Under `lock`, the first thread that ends the run takes them out
 //     and sets `end`; a step that is made later finds `end`. So each copy is left or cancelled once, by the one thread
@@ -19,7 +19,7 @@ import Synchronization
 //  4. The result has the run until it settles, and the coroutine has the result. If the coroutine never begins, because
 //     its job was dropped, the release of its body rejects the result.
 //
-// No edge leads from the result to the steps (Promise+Follow.swift). So the search for cycles does not find one that
+// No edge leads from the result to the steps (PromiseGraph.swift). So the search for cycles does not find one that
 // leads through a run. Such a cycle is a deadlock, and a dump shows the coroutine.
 class Run: Upstreams, @unchecked Sendable {
   // Sound because everything mutable is under `lock`, and `home` is set before the run's coroutine is launched.

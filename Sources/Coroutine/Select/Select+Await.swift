@@ -1,6 +1,6 @@
 import Synchronization
 
-// The case of an Awaitable. Jobs and promises (Promise+Select.swift) take part with their own completion. Every other
+// The case of an Awaitable. Jobs and promises (Promise.swift) take part with their own completion. Every other
 // Awaitable settles a completion that is created for the case.
 
 extension Awaitable {
