@@ -106,7 +106,7 @@ struct SelectSource {
   @usableFromInline let target: AnyObject?
   @usableFromInline let lock: UnsafePointer<SpinLock>?
   @usableFromInline let queue: UnsafeMutablePointer<WaitQueue>?
-  @usableFromInline let operate: SelectOperate
+  @usableFromInline let operate: SelectFunction
   @usableFromInline let body: SelectBody
   /// The initial words of the waiter: the data of the operation, bit by bit, or a timeout in nanoseconds.
   @usableFromInline var words: SelectWords
@@ -124,7 +124,7 @@ struct SelectSource {
     (target, lock, queue) = (nil, nil, nil)
     self.kind = kind
     self.body = body
-    self.operate = operate
+    self.operate = SelectFunction(operate)
     words = InlineArray(repeating: 0)
     needsPreparation = false
   }
@@ -144,7 +144,7 @@ struct SelectSource {
     self.lock = lock
     self.queue = queue
     self.body = body
-    self.operate = operate
+    self.operate = SelectFunction(operate)
     self.words = words
     self.needsPreparation = needsPreparation
   }

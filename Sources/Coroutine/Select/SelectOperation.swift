@@ -91,6 +91,14 @@ enum SelectStep: UInt8, Sendable { case prepare, prepareToDecide, attempt, makeR
 @usableFromInline
 typealias SelectOperate = (SelectStep, SelectWaiterRef, UnsafeMutableRawPointer) throws -> SelectAnswer
 
+/// Such a function in a struct, which keeps its calling convention fixed when it is stored or converted (SelectBody).
+@usableFromInline
+struct SelectFunction {
+  @usableFromInline let call: SelectOperate
+  @inlinable @inline(__always)
+  init(_ call: @escaping SelectOperate) { self.call = call }
+}
+
 /// The address of a case in a running select.
 @usableFromInline typealias SelectWaiterRef = UnsafeMutablePointer<SelectWaiter>
 
@@ -119,11 +127,13 @@ extension SelectWaiterRef {
   @inlinable @inline(__always)
   func operate(_ step: SelectStep, _ result: UnsafeMutableRawPointer) throws -> SelectAnswer {
     // Sound because a function value is a code pointer and a context pointer, and has no context if that is 0.
-    let (code, context) = withUnsafePointer(to: pointee.source.pointee.operate) {
-      UnsafeRawPointer($0).assumingMemoryBound(to: (UInt, UInt).self).pointee
+    let words = withUnsafePointer(to: pointee.source.pointee.operate) {
+      UnsafeRawPointer($0).assumingMemoryBound(to: (code: UInt, context: UInt).self).pointee
     }
-    if context == 0 { return try unsafeBitCast((code, context: UInt(0)), to: SelectOperate.self)(step, self, result) }
-    return try pointee.source.pointee.operate(step, self, result)
+    if words.context == 0 {
+      return try unsafeBitCast((code: words.code, context: UInt(0)), to: SelectFunction.self).call(step, self, result)
+    }
+    return try pointee.source.pointee.operate.call(step, self, result)
   }
 
   @inlinable var waiter: UnsafeMutablePointer<Waiter> {
