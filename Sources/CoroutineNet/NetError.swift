@@ -21,21 +21,28 @@ public struct NetError: Error, Equatable, CustomStringConvertible {
   }
 
   /// What has failed, for a program that decides by it.
-  public enum Reason: Sendable, Hashable {
+  ///
+  /// A later version may know more, so a `switch` over it needs a `default`.
+  public struct Reason: Sendable, Hashable, CustomStringConvertible {
+    private enum Name: String { case system, closed, busy, endOfStream, tooLong, noSuchName, nameServerSilent }
+    private let name: Name
+    /// The word, as `endOfStream`.
+    public var description: String { name.rawValue }
+
     /// The system has refused; ``NetError/code`` says why.
-    case system
+    public static var system: Reason { Reason(name: .system) }
     /// The socket was closed on this side.
-    case closed
+    public static var closed: Reason { Reason(name: .closed) }
     /// Another coroutine does the same with the socket.
-    case busy
+    public static var busy: Reason { Reason(name: .busy) }
     /// The stream has ended too early.
-    case endOfStream
+    public static var endOfStream: Reason { Reason(name: .endOfStream) }
     /// A line, frame or datagram exceeds its limit.
-    case tooLong
+    public static var tooLong: Reason { Reason(name: .tooLong) }
     /// A name has no address, or a text is no address.
-    case noSuchName
+    public static var noSuchName: Reason { Reason(name: .noSuchName) }
     /// No name server has answered: the name may exist, and a later attempt may succeed.
-    case nameServerSilent
+    public static var nameServerSilent: Reason { Reason(name: .nameServerSilent) }
   }
 
   let kind: Kind

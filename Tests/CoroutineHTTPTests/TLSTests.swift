@@ -142,7 +142,7 @@ struct TLSTests {
       ] {
         let echo = try Echo(try server(name))
         let connection = try Connection.connect(to: echo.listener.address)
-        let error = #expect(throws: TLS.Failure.self) {
+        let error = #expect(throws: TLSError.self) {
           _ = try client().start(on: connection, host: host)
         }
         #expect(error?.description.contains(sentence) == true, "\(String(describing: error))")
@@ -181,7 +181,7 @@ struct TLSTests {
       try tls.reload()
       client.applicationProtocols = ["unknown"]
       let connection = try Connection.connect(to: echo.listener.address)
-      #expect(throws: TLS.Failure.self) { _ = try client.start(on: connection, host: "localhost") }
+      #expect(throws: TLSError.self) { _ = try client.start(on: connection, host: "localhost") }
       try echo.stop()
     }
   }
@@ -217,7 +217,7 @@ struct TLSTests {
       #expect(try echo.sessions.receive()?.peerCertificate != nil)
       // In TLS 1.3 the client learns of the refusal with its first read.
       let other = try self.client().connect(host: "localhost", port: echo.port)
-      #expect(throws: TLS.Failure.self) { _ = try other.read(upTo: 1) }
+      #expect(throws: TLSError.self) { _ = try other.read(upTo: 1) }
       #expect(try echo.failures.receive()?.contains("certificate") == true)
       try echo.stop()
     }
@@ -268,7 +268,7 @@ struct TLSTests {
     try await onCoroutine {
       let files = try Certificates.shared()
       for (chain, key) in [("server.pem", "other.key"), ("none.pem", "server.key"), ("server.key", "server.key")] {
-        let error = #expect(throws: TLS.Failure.self) {
+        let error = #expect(throws: TLSError.self) {
           _ = try TLS.Server(certificateChain: files.path(chain), privateKey: files.path(key))
         }
         #expect(error?.description.contains(files.folder) == true)

@@ -147,7 +147,7 @@ final class HTTPConnection: @unchecked Sendable {
       if co_isCancelled { throw error }
       if let error = error as? HTTPError, error.isOfClient, !exchange.hasBegun { return .refused(error) }
       // A connection that the client has broken is no error of the server.
-      if error is NetError || error is TLS.Failure || error is HTTPError { return .closed }
+      if error is NetError || error is TLSError || error is HTTPError { return .closed }
       throw error
     }
   }

@@ -18,9 +18,6 @@ public enum TLS {
   /// connections this much, also if `Server.Options.stack` is less. The handlers of `HTTPServer` run on the same stack.
   public static var leastStack: StackSize { .bytes(64 << 10) }
 
-  /// Why TLS failed.
-  public typealias Failure = TLSError
-
   /// What a handshake has negotiated.
   public struct Session: Sendable {
     /// The version, as `TLSv1.3`.

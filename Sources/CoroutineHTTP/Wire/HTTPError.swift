@@ -27,6 +27,9 @@ public struct HTTPError: Error, Equatable, CustomStringConvertible {
   /// Whether both errors have the same code.
   public static func == (one: HTTPError, other: HTTPError) -> Bool { one.code == other.code }
 
+  /// Matches a caught error: `catch HTTPError.bodyTooLarge`.
+  public static func ~= (pattern: HTTPError, error: any Error) -> Bool { error as? HTTPError == pattern }
+
   /// Whether a client has caused the error; otherwise it is one of the handler.
   var isOfClient: Bool { !isOfUpstream && (status.code < 500 || status.code == 501 || status.code == 505) }
 
@@ -57,42 +60,50 @@ extension HTTPError {
     HTTPError(code, .badRequest, "the other side's message is not HTTP/1.1; correct the program that sends it")
   }
 
-  static let headTooLarge = HTTPError(
+  /// The head of a message is larger than its limit.
+  public static let headTooLarge = HTTPError(
     "HEAD_TOO_LARGE",
     .requestHeaderFieldsTooLarge,
     "the head is too large; send fewer fields, or raise headSize"
   )
-  static let bodyTooLarge = HTTPError(
+  /// A body is larger than its limit.
+  public static let bodyTooLarge = HTTPError(
     "BODY_TOO_LARGE",
     .contentTooLarge,
     "the body is larger than its limit; send less, or raise the limit"
   )
-  static let headLate = HTTPError(
+  /// A head did not arrive in time.
+  public static let headLate = HTTPError(
     "HEAD_LATE",
     .requestTimeout,
     "the head did not arrive in time; send it at once, or raise headTime"
   )
-  static let bodyLate = HTTPError(
+  /// A body paused for too long.
+  public static let bodyLate = HTTPError(
     "BODY_LATE",
     .requestTimeout,
     "the body paused for too long; send it steadily, or raise the pause"
   )
-  static let bodyIncomplete = HTTPError(
+  /// The stream ended within a body.
+  public static let bodyIncomplete = HTTPError(
     "BODY_INCOMPLETE",
     .badRequest,
     "the stream ended within the body; the other side closed too early"
   )
-  static let headIncomplete = HTTPError(
+  /// The stream ended within a head.
+  public static let headIncomplete = HTTPError(
     "HEAD_INCOMPLETE",
     .badRequest,
     "the stream ended within the head; the other side closed too early"
   )
-  static let stalled = HTTPError(
+  /// The other side took no byte for too long.
+  public static let stalled = HTTPError(
     "STALLED",
     .requestTimeout,
     "the other side took no byte for too long; it hangs, or the pause is too short"
   )
-  static let peerHasGone = HTTPError(
+  /// The client closed its connection before the answer; its handler is cancelled.
+  public static let peerHasGone = HTTPError(
     "PEER_HAS_GONE",
     .requestTimeout,
     "the client closed its connection before the answer; nobody reads it"
@@ -117,7 +128,8 @@ extension HTTPError {
     .internalServerError,
     "the client asked for no upgrade; answer it with 426, or as usual"
   )
-  static let tooManyRedirects = HTTPError(
+  /// The server redirects without end.
+  public static let tooManyRedirects = HTTPError(
     "TOO_MANY_REDIRECTS",
     .badGateway,
     "the server redirects without end; check the URL, or raise redirects"

@@ -1,28 +1,39 @@
 #if Postgres
 /// An error of the server, of the connection to it, or of a value.
+///
+/// The static members are patterns: `catch PostgresError.lost` catches it for every ``message``.
 public struct PostgresError: Error, Sendable, CustomStringConvertible {
   /// What has happened.
-  public enum Kind: Sendable, Hashable {
+  ///
+  /// A later version may know more, so a `switch` over it needs a `default`.
+  public struct Kind: Sendable, Hashable, CustomStringConvertible {
+    private enum Name: String {
+      case server, lost, cannotConnect, poolTimeout, rolledBack, commitUnknown, decoding, busy, ended, leaseLost
+    }
+    private let name: Name
+    /// The word, as `cannotConnect`.
+    public var description: String { name.rawValue }
+
     /// The server has refused the statement. The connection lives; in a transaction every later statement fails.
-    case server
+    public static var server: Kind { Kind(name: .server) }
     /// The connection has ended; the statement may have taken effect.
-    case lost
+    public static var lost: Kind { Kind(name: .lost) }
     /// The server refused, was unreachable, knew another password, or was full for longer than `acquireTimeout`.
-    case cannotConnect
+    public static var cannotConnect: Kind { Kind(name: .cannotConnect) }
     /// No connection became free within `acquireTimeout`; the description says which coroutines hold them.
-    case poolTimeout
+    public static var poolTimeout: Kind { Kind(name: .poolTimeout) }
     /// The server has answered COMMIT with ROLLBACK: an error inside of the transaction was swallowed.
-    case rolledBack
+    public static var rolledBack: Kind { Kind(name: .rolledBack) }
     /// The connection was lost during COMMIT, and the outcome could not be found out.
-    case commitUnknown
+    public static var commitUnknown: Kind { Kind(name: .commitUnknown) }
     /// A value does not fit. The client found it, so the connection lives.
-    case decoding
+    public static var decoding: Kind { Kind(name: .decoding) }
     /// A second statement on a connection, at the same time or inside of a stream or a copy.
-    case busy
+    public static var busy: Kind { Kind(name: .busy) }
     /// A transaction, a connection or a pool was used after its end.
-    case ended
+    public static var ended: Kind { Kind(name: .ended) }
     /// CoroutineWork: another program holds the job or the lease by now, or may do so.
-    case leaseLost
+    public static var leaseLost: Kind { Kind(name: .leaseLost) }
   }
 
   /// What has happened.
@@ -80,6 +91,34 @@ public struct PostgresError: Error, Sendable, CustomStringConvertible {
   /// A value that does not fit; the reader of the row adds the column.
   static func misfit(_ reason: String, _ type: UInt32) -> PostgresError {
     PostgresError(.decoding, type == 0 ? reason : "\(reason) (type \(type))")
+  }
+}
+
+extension PostgresError {
+  /// The server has refused the statement. The connection lives; in a transaction every later statement fails.
+  public static var server: PostgresError { PostgresError(.server, "") }
+  /// The connection has ended; the statement may have taken effect.
+  public static var lost: PostgresError { PostgresError(.lost, "") }
+  /// The server refused, was unreachable, knew another password, or was full for longer than `acquireTimeout`.
+  public static var cannotConnect: PostgresError { PostgresError(.cannotConnect, "") }
+  /// No connection became free within `acquireTimeout`; the description says which coroutines hold them.
+  public static var poolTimeout: PostgresError { PostgresError(.poolTimeout, "") }
+  /// The server has answered COMMIT with ROLLBACK: an error inside of the transaction was swallowed.
+  public static var rolledBack: PostgresError { PostgresError(.rolledBack, "") }
+  /// The connection was lost during COMMIT, and the outcome could not be found out.
+  public static var commitUnknown: PostgresError { PostgresError(.commitUnknown, "") }
+  /// A value does not fit. The client found it, so the connection lives.
+  public static var decoding: PostgresError { PostgresError(.decoding, "") }
+  /// A second statement on a connection, at the same time or inside of a stream or a copy.
+  public static var busy: PostgresError { PostgresError(.busy, "") }
+  /// A transaction, a connection or a pool was used after its end.
+  public static var ended: PostgresError { PostgresError(.ended, "") }
+  /// CoroutineWork: another program holds the job or the lease by now, or may do so.
+  public static var leaseLost: PostgresError { PostgresError(.leaseLost, "") }
+
+  /// Matches a caught error of the same ``kind``: `catch PostgresError.leaseLost`.
+  public static func ~= (pattern: PostgresError, error: any Error) -> Bool {
+    (error as? PostgresError)?.kind == pattern.kind
   }
 }
 

@@ -1,26 +1,24 @@
 #if Postgres
 import Coroutine
 
-extension PostgresIsolation {
-  func begin(isReadOnly: Bool) -> String {
-    let level =
-      switch self {
-      case .readCommitted: "begin isolation level read committed"
-      case .repeatableRead: "begin isolation level repeatable read"
-      case .serializable: "begin isolation level serializable"
-      }
-    return isReadOnly ? level + " read only" : level
-  }
-}
-
 /// How much a transaction sees of others.
-public enum PostgresIsolation: Sendable {
+public struct PostgresIsolation: Sendable, Hashable {
+  private let statement: String
+
   /// Each statement sees what was committed before it.
-  case readCommitted
+  public static var readCommitted: PostgresIsolation {
+    PostgresIsolation(statement: "begin isolation level read committed")
+  }
   /// All statements see what was committed before the first one.
-  case repeatableRead
+  public static var repeatableRead: PostgresIsolation {
+    PostgresIsolation(statement: "begin isolation level repeatable read")
+  }
   /// As if transactions ran one after the other; some fail with 40001, and are run again with `retries`.
-  case serializable
+  public static var serializable: PostgresIsolation {
+    PostgresIsolation(statement: "begin isolation level serializable")
+  }
+
+  func begin(isReadOnly: Bool) -> String { isReadOnly ? statement + " read only" : statement }
 }
 
 extension PostgresPool {

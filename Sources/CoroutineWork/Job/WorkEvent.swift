@@ -4,7 +4,9 @@ public import FoundationEssentials
 
 /// What happens in a worker.
 ///
-/// Told on the coroutine that it happens to.
+/// Told on the coroutine that it happens to. A later version may tell more, so a `switch` over it needs an
+/// `@unknown default`. It is no structure, because programs match its cases with their values.
+@nonexhaustive(warn)
 public enum WorkEvent: Sendable {
   /// A handler begins.
   case started(Int64, attempt: Int)

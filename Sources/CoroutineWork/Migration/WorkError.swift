@@ -1,30 +1,90 @@
 #if Postgres
 /// What goes wrong with durable work, beside a `PostgresError`.
-public enum WorkError: Error, Sendable, Hashable {
+///
+/// Two errors are equal if they have the same cause. ``number`` and ``reason`` describe it. A pattern matches errors of
+/// any type by the same rule: `catch WorkError.noSuchJob` catches it for every job. A later version may have more
+/// causes.
+public struct WorkError: Error, Sendable, Hashable, CustomStringConvertible {
+  private enum Cause { case newerTables, payload, noSuchJob }
+  private let cause: Cause
+  /// The major version of the tables, or the number of the job; 0 in a pattern.
+  public let number: Int64
+  /// Why the payload cannot be decoded; empty for other causes.
+  public let reason: String
+
+  private init(_ cause: Cause, _ number: Int64 = 0, reason: String = "") {
+    self.cause = cause
+    self.number = number
+    self.reason = reason
+  }
+
+  /// The tables are of a later major version than the program's; as a pattern, it matches every version.
+  public static var newerTables: WorkError { WorkError(.newerTables) }
   /// The tables are of this major version, which is later than the program's.
-  case newerTables(Int)
+  public static func newerTables(_ major: Int) -> WorkError { WorkError(.newerTables, Int64(major)) }
+  /// The payload of a job cannot be decoded; as a pattern, it matches every job.
+  public static var payload: WorkError { WorkError(.payload) }
   /// The payload of this job cannot be decoded, for this reason. The job is discarded at once.
-  case payload(job: Int64, String)
+  public static func payload(job: Int64, _ reason: String) -> WorkError { WorkError(.payload, job, reason: reason) }
+  /// There is no such job; as a pattern, it matches every number.
+  public static var noSuchJob: WorkError { WorkError(.noSuchJob) }
   /// There is no job of this number in the queue, or it is not in a state for what was asked.
-  case noSuchJob(Int64)
+  public static func noSuchJob(_ id: Int64) -> WorkError { WorkError(.noSuchJob, id) }
+
+  /// Whether both errors have the same cause.
+  public static func == (one: WorkError, other: WorkError) -> Bool { one.cause == other.cause }
+  /// Hashes the cause.
+  public func hash(into hasher: inout Hasher) { hasher.combine(cause) }
+  /// Matches a caught error: `catch WorkError.noSuchJob`.
+  public static func ~= (pattern: WorkError, error: any Error) -> Bool { error as? WorkError == pattern }
+
+  /// A sentence that says what happened, and what to do.
+  public var description: String {
+    switch cause {
+    case .newerTables:
+      "the tables are of major version \(number), and this program knows \(Tables.major); use a later version of it"
+    case .payload: "the payload of job \(number) cannot be decoded; mend its type, and add the job again: \(reason)"
+    case .noSuchJob: "the queue has no job \(number) in a state for that; look it up by its number"
+    }
+  }
 }
 
 /// The states of a job, named as in River and Oban.
-public enum WorkState: String, Sendable, Hashable, CaseIterable, Codable {
+///
+/// A later version may have more, so a `switch` over them needs a `default`.
+public struct WorkState: RawRepresentable, Sendable, Hashable, CaseIterable, Codable, CustomStringConvertible {
+  private enum Name: String, CaseIterable {
+    case available, scheduled, running, retryable, completed, discarded, cancelled
+  }
+  private let name: Name
+  private init(_ name: Name) { self.name = name }
+
   /// Ready to be claimed.
-  case available
+  public static var available: WorkState { WorkState(.available) }
   /// Not before its time.
-  case scheduled
+  public static var scheduled: WorkState { WorkState(.scheduled) }
   /// Claimed by a worker, until its lease ends.
-  case running
+  public static var running: WorkState { WorkState(.running) }
   /// Failed; it becomes available again at its time.
-  case retryable
+  public static var retryable: WorkState { WorkState(.retryable) }
   /// Finished.
-  case completed
+  public static var completed: WorkState { WorkState(.completed) }
   /// Given up: no attempts were left, or the handler has said so.
-  case discarded
+  public static var discarded: WorkState { WorkState(.discarded) }
   /// Cancelled.
-  case cancelled
+  public static var cancelled: WorkState { WorkState(.cancelled) }
+
+  /// All states, in the order of a job's life.
+  public static var allCases: [WorkState] { Name.allCases.map { WorkState($0) } }
+  /// The word in the tables.
+  public var rawValue: String { name.rawValue }
+  /// The state with this word; nil if there is none.
+  public init?(rawValue: String) {
+    guard let name = Name(rawValue: rawValue) else { return nil }
+    self.name = name
+  }
+  /// The word in the tables.
+  public var description: String { name.rawValue }
 
   /// Whether no more happens to the job by itself.
   package var isFinal: Bool { self == .completed || self == .discarded || self == .cancelled }

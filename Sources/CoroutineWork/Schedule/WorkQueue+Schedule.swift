@@ -135,12 +135,7 @@ final class ScheduleClock {
 
   /// The ticks to add, in order, and the last one that is dealt with.
   func due(after done: Double, here: Double, now: Double) -> (added: [Double], last: Double) {
-    let limit: Int
-    switch missed {
-    case .skip: limit = 0
-    case .latest: limit = 1
-    case .all(let most): limit = max(most, 0)
-    }
+    let limit = missed.most
     let edge = max(here, now - patience)
     var (late, onTime, last) = ([Double](), [Double](), done)
     // After a long outage, ticks that would not be added are not counted one by one.

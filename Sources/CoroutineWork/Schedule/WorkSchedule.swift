@@ -47,13 +47,16 @@ public struct WorkSchedule: Sendable {
   }
 
   /// What happens to ticks that no program was there for.
-  public enum Missed: Sendable {
+  public struct Missed: Sendable, Hashable {
+    /// How many of the last ones get a job.
+    let most: Int
+
     /// Nothing.
-    case skip
+    public static var skip: Missed { Missed(most: 0) }
     /// One job is added for all of them, with the last tick.
-    case latest
+    public static var latest: Missed { Missed(most: 1) }
     /// A job is added for each of the last ones, as many as this.
-    case all(most: Int)
+    public static func all(most: Int) -> Missed { Missed(most: max(most, 0)) }
   }
 
   /// Returns the first ticks at a date or later, for tests and displays.
