@@ -120,7 +120,7 @@ extension CoroutineError {
   /// The kernel refuses to watch a descriptor; as a pattern, it matches every error number.
   public static var cannotWatch: CoroutineError { CoroutineError(.cannotWatch) }
   /// The kernel refuses to watch a descriptor; ``number`` is the system's error number.
-  public static func cannotWatch(_ code: Int32) -> CoroutineError { CoroutineError(.cannotWatch, number: Int(code)) }
+  package static func cannotWatch(_ code: Int32) -> CoroutineError { CoroutineError(.cannotWatch, number: Int(code)) }
 
   /// The requested stack exceeds the largest size class; as a pattern, it matches every size.
   public static var stackTooLarge: CoroutineError { CoroutineError(.stackTooLarge) }
@@ -134,11 +134,11 @@ extension CoroutineError {
   /// A count is below one; as a pattern, it matches every count.
   public static var invalidCount: CoroutineError { CoroutineError(.invalidCount) }
   /// A count, ``number``, is below one.
-  public static func invalidCount(_ count: Int) -> CoroutineError { CoroutineError(.invalidCount, number: count) }
+  package static func invalidCount(_ count: Int) -> CoroutineError { CoroutineError(.invalidCount, number: count) }
   /// A select has more cases than the 240 that it may have; as a pattern, it matches every count.
   public static var tooManyCases: CoroutineError { CoroutineError(.tooManyCases) }
   /// A select has ``number`` cases, and may have 240.
-  public static func tooManyCases(_ count: Int) -> CoroutineError { CoroutineError(.tooManyCases, number: count) }
+  package static func tooManyCases(_ count: Int) -> CoroutineError { CoroutineError(.tooManyCases, number: count) }
 
   /// ``co_pinned(_:)`` was called where the runtime owns no thread, as on a dispatch queue, or the coroutine would have
   /// to leave its thread inside of it.
