@@ -3,6 +3,10 @@
 // A head is parsed in pieces, as it arrives. llhttp reports pieces of names and values by their addresses; they are
 // kept as offsets from the head's first byte, because the caller may move the bytes. When the head is complete, the
 // gaps between the reported pieces are checked: they may contain what the standard has there, and nothing else.
+//
+// Smuggling. A message that two parsers read in two ways can hide a request from a proxy. So no leniency of llhttp is
+// switched on: it refuses several lengths, and a Content-Length beside Transfer-Encoding. `check_head` refuses what is
+// left: bare line ends, folded fields, spaces before a colon, a second transfer coding.
 #ifdef CO_HTTP
 #include <stdlib.h>
 #include <string.h>

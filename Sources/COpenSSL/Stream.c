@@ -5,8 +5,7 @@
 //
 // Invariants
 //  1. All fields are used under `lock`, but for the bytes of the room: the one reader writes them, and only the
-//  reader
-//     moves or frees the input.
+//     reader moves or frees the input.
 //  2. An empty buffer has no memory once the reader waits, or the output was taken.
 #ifdef CO_HTTP
 #include <arpa/inet.h>

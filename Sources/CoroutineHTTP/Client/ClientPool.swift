@@ -7,8 +7,7 @@ import CoroutineNet
 // Invariants, under the lock of `state`
 //  1. A connection is in the pool, or in one response, or in one exchange.
 //  2. The latest one is used first, so the others can get old and be closed: by the next request of the client,
-//  because
-//     a client has no coroutine of its own.
+//     because a client has no coroutine of its own.
 
 final class ClientPool: Sendable {
   private struct State {

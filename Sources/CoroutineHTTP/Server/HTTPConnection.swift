@@ -15,8 +15,7 @@ import HTTPTypes
 //     response follows an unfinished one.
 //  4. A connection that ends after a response ends its output first, and reads on for a while. If it were closed with
 //     unread input, the system would reset it, and the client might lose the response.
-//  5. All waits are in the scope that the table of the service knows, so that the sweep and the stop can end them.
-//  The
+//  5. All waits are in the scope that the table of the service knows, so that the sweep and the stop can end them. The
 //     answers after such an end are sent outside of it.
 //
 // Owner of each field: the coroutine, except `phase` and what the sweep keeps.

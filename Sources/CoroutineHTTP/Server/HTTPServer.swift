@@ -141,11 +141,9 @@ public enum HTTPServer {
 // Invariants
 //  1. An entry is in the table from the moment at which its scope exists until the scope's body is over.
 //  2. A connection is ended by an exchange of its word, and then by the cancellation of its scope. The exchange has
-//  one
-//     winner: the sweep, the stop, or the connection's next step.
+//     one winner: the sweep, the stop, or the connection's next step.
 //  3. `isStopping` is stored before the words are read, and a connection reads it after it has stored that it is
-//  idle.
-//     So of a stop and a connection that gets idle, at least one sees the other.
+//     idle. So of a stop and a connection that gets idle, at least one sees the other.
 
 final class HTTPService: Sendable {
   let options: HTTPServer.Options
