@@ -106,12 +106,21 @@ final class PriorityChooser: Chooser {
 final class ReplayChooser: Chooser {
   private let choices: [Choice]
   private var position = 0
+  private var impossible: Int?
 
   init(_ choices: [Choice]) { self.choices = choices }
 
   override func answer(_ question: Question) -> Int {
     defer { position += 1 }
-    guard position < choices.count, choices[position].chosen < question.count else { return 0 }
+    guard position < choices.count else { return 0 }
+    guard choices[position].chosen < question.count else {
+      impossible = impossible ?? position
+      return 0
+    }
     return Int(choices[position].chosen)
   }
+
+  /// The number of the first recorded answer that was not possible, or for which there was no question; nil if all were
+  /// given. Asked after the run.
+  var divergence: Int? { impossible ?? (position < choices.count ? position : nil) }
 }

@@ -1,4 +1,5 @@
 import Coroutine
+import Glibc
 
 /// One run of a body: its choices, its failure, and the measures that shrinking compares.
 struct Run {
@@ -112,9 +113,22 @@ struct Explorer {
         )
         return Exploration(runs: 0, isComplete: false, failure: failure)
       }
-      let run = run(ReplayChooser(choices), seed: seed, isTraced: true)
+      let chooser = ReplayChooser(choices)
+      let run = run(chooser, seed: seed, isTraced: true)
+      // No failure: a token may be replayed to see that a fault is mended, which changes the program.
+      if let choice = chooser.divergence {
+        report(
+          "the token \(token.asName) does not fit this program any more: diverged at choice \(choice + 1) of "
+            + "\(choices.count); what follows has run in order"
+        )
+      }
       return Exploration(runs: 1, isComplete: false, failure: run.failure.map { describe(run, $0) })
     }
+  }
+
+  private func report(_ sentence: String) {
+    var line = "CoroutineTesting: \(sentence)\n"
+    line.withUTF8 { _ = write(STDERR_FILENO, $0.baseAddress, $0.count) }
   }
 
   /// Tries `count` schedules with independent choosers.

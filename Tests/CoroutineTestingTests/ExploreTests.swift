@@ -38,6 +38,15 @@ struct ExploreTests {
     }
   }
 
+  @Test func `a replay says where its token does not fit the program`() async {
+    let result = await #expect(processExitsWith: .success, observing: [\.standardErrorContent]) {
+      // Seed 0, and 9 as the first choice.
+      #expect(explore(.replay("1009")) { try co_scope { scope in for _ in 0..<2 { scope.launch {} } } }.failure == nil)
+    }
+    let said = result.map { String(decoding: $0.standardErrorContent, as: UTF8.self) } ?? ""
+    #expect(said.contains("diverged at choice 1 of 1"), "\(said)")
+  }
+
   @Test func `CO_REPLAY replays a token in place of the strategy`() async throws {
     let token = try #require(explore(.exhaustive(), lostUpdate).failure).token
     await #expect(processExitsWith: .success) { [token = token as String] in
