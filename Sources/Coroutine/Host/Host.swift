@@ -25,11 +25,11 @@ class Host: @unchecked Sendable {
   let releasesAnchor: Bool
   /// Whether the host fails every job in place of running it, as in a forked child.
   let refusesJobs: Bool
-  /// Whether the drain may poll its inbox before it goes idle (IdleSpin.swift).
+  /// Whether the drain may poll its inbox before it goes idle (Scheduler.swift).
   ///
   /// False on a loop of another library, which could not poll its own events in that time, and where time is virtual.
   let mayPoll: Bool
-  /// Whether all drains run on one thread, so that a job may keep it (Scheduler+Keep.swift).
+  /// Whether all drains run on one thread, so that a job may keep it (Carrier.swift).
   let hasOwnThread: Bool
 
   init(

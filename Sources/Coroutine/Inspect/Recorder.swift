@@ -6,7 +6,7 @@ import Synchronization
 //
 //   OFF --start--> ON --stop--> OFF, with the rings of the last recording until the next start
 //
-// The kernel tells it by a table (Events.swift has what it costs, and how a drain notices a start or a stop).
+// The kernel tells it by a table (Counters.swift has what it costs, and how a drain notices a start or a stop).
 //
 // An event is two words:
 //

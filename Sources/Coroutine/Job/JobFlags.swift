@@ -23,7 +23,7 @@ enum JobFlags {
   @usableFromInline static let shielded: UInt32 = 256
   /// The job has inherited task-locals, which it enters when it starts (TaskLocalSnapshot.swift).
   @usableFromInline static let inheritsTaskLocals: UInt32 = 512
-  /// The job stays on its scheduler, whose thread is always the same (Scheduler+Keep.swift); changed on the job's own
+  /// The job stays on its scheduler, whose thread is always the same (Carrier.swift); changed on the job's own
   /// carrier.
   static let keepsThread: UInt32 = 1024
   /// The body has begun, or the job has failed in its place (JobStart.swift).

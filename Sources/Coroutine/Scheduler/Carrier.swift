@@ -1,4 +1,5 @@
 public import CCoroutine
+import Glibc
 public import Synchronization
 
 // The state of a thread that runs coroutines: in a drain of a scheduler, or in an immediate start. The thread's words
@@ -50,9 +51,10 @@ struct Carrier: ~Copyable {
   var ring: Unmanaged<AnyObject>?
   /// The scheduler whose jobs a wake-up adds to `readyQueue` directly: `scheduler`, or nil while wake-ups are recorded.
   @usableFromInline var wakes: Unmanaged<Scheduler>?
-  /// The context that was just suspended, and the work that the next one must do for it: a job that goes to the back of
-  /// its scheduler's ready queue, a free stack (tag 1), or the arrival that the suspended job sends to a scheduler
-  /// (`leavingArrival`). 0: nothing, as after a wait.
+  /// The context that was just suspended, and the work that the next one must do for it; 0 for none, as after a wait.
+  ///
+  /// A job that goes to the back of its scheduler's ready queue, a free stack (tag 1), or the arrival that the suspended
+  /// job sends to a scheduler (`leavingArrival`).
   @usableFromInline var leaving: UInt = 0
   static var leavingArrival: UInt { 2 }
   /// The number of waits that may begin before the waiting job reads the clock.
@@ -369,5 +371,200 @@ extension UnsafeMutablePointer<Carrier> {
   /// In an immediate start it is not `pointee.scheduler`, which the launching code runs on.
   var callerScheduler: Unmanaged<Scheduler>? {
     pointee.job?.pointee.scheduler.load(ordering: .relaxed) ?? pointee.scheduler
+  }
+}
+
+// MARK: - Random numbers
+
+// The random numbers of a carrier: a select chooses by them among several ready cases, a back-off draws its pauses.
+
+extension Carrier {
+  /// Draws a random number from 0 to below 1; in a simulated world from the numbers of the world's seed.
+  static func drawFraction() -> Double {
+    guard let carrier = current, let scheduler = carrier.pointee.scheduler else { return .random(in: 0..<1) }
+    return scheduler._withUnsafeGuaranteedRef { $0.host.random(carrier) }
+  }
+
+  /// Draws a random number: a Weyl sequence that starts with the carrier, mixed on the way out (SplitMix).
+  ///
+  /// Each carrier has its own, so that selects on different threads share no memory word.
+  @inline(__always)
+  mutating func drawNumber() -> UInt64 {
+    random &+= 0x9E37_79B9_7F4A_7C15
+    var mixed = (random ^ (random >> 30)) &* 0xBF58_476D_1CE4_E5B9
+    mixed = (mixed ^ (mixed >> 27)) &* 0x94D0_49BB_1331_11EB
+    return mixed ^ (mixed >> 31)
+  }
+}
+
+// MARK: - Stacks
+
+// The stacks of jobs. A stack runs one job after another. When a job finishes and the next ready one has not started,
+// that one runs on the same stack with no switch at all. Otherwise the stack is parked in the C core's trampoline,
+// FINISHED, and waits in a cache for its next job.
+
+enum StackRunner {
+  typealias Stack = UnsafeMutablePointer<cco_context>
+
+  /// Returns a context for a job, or the reason why there is none.
+  static func make(for job: JobRef) -> Result<Stack, CoroutineError> {
+    let bytes = job.pointee.stackBytes
+    var context: Stack?
+    switch cco_create(bytes, { context, _ in StackRunner.run(context) }, nil, &context) {
+    case CCO_OK: return .success(context!)
+    case CCO_STACK_TOO_LARGE: return .failure(.stackTooLarge(bytes))
+    case let status: return .failure(.outOfStacks(String(cString: cco_status_message(status))))
+    }
+  }
+
+  /// Returns the stack of an idle context to the pool.
+  static func free(_ stack: Stack) {
+    let status = cco_destroy(stack)
+    precondition(status == CCO_OK, "an idle stack was not idle")
+  }
+
+  /// Runs the carrier's job to its end, and returns the flow to continue.
+  ///
+  /// Everything that it retains is released before the stack is parked. Not inlined into the closure that is passed as
+  /// a C function: there the compiler would emit calls for functions that must be inlined.
+  @inline(never)
+  private static func run(_ stack: Stack) -> UnsafeMutablePointer<cco_saved_context>? {
+    Carrier.arrive()
+    perform(Carrier.current.unsafelyUnwrapped.pointee.job.unsafelyUnwrapped, on: stack)
+    return leave(stack)
+  }
+
+  /// Returns the flow to continue behind the end of a job.
+  @inline(__always)
+  private static func leave(_ stack: Stack) -> UnsafeMutablePointer<cco_saved_context>? {
+    guard let carrier = Carrier.current else {
+      misuse("a forked child has returned from the body of its parent's coroutine; call exec or _exit in the child")
+    }
+    if carrier.pointee.switchesLeft > 0, let readyQueue = carrier.pointee.readyQueue {
+      carrier.pointee.switchesLeft -= 1
+      if let next = readyQueue.takeUnstarted(UInt8(truncatingIfNeeded: stack.pointee.size_class)) {
+        carrier.pointee.job = next
+        next.pointee.context = stack
+        return savedContext(of: stack)
+      }
+      carrier.pointee.leaving = UInt(bitPattern: stack) | 1
+      if let next = readyQueue.takeRunnable() {
+        carrier.pointee.job = next
+        return savedContext(of: next.pointee.context.unsafelyUnwrapped)
+      }
+      // To go to the driver is no switch to a job.
+      carrier.pointee.granted -= 1
+    }
+    carrier.pointee.leaving = UInt(bitPattern: stack) | 1
+    carrier.pointee.job = nil
+    return withUnsafeMutablePointer(to: &carrier.pointee.driver) { $0 }
+  }
+
+  // Sound because `parked` is a stored field of a context, whose address stays the same as long as its stack is mapped.
+  @inline(__always)
+  private static func savedContext(
+    of context: UnsafeMutablePointer<cco_context>
+  ) -> UnsafeMutablePointer<cco_saved_context> {
+    withUnsafeMutablePointer(to: &context.pointee.parked) { $0 }
+  }
+
+  @inline(__always)
+  private static func perform(_ job: JobRef, on stack: Stack) {
+    job.pointee.waitKind.store(WaitKind.nothing.rawValue, ordering: .relaxed)
+    stack.pointee.label = job.label
+    job.handle._withUnsafeGuaranteedRef { $0.completion.pointee.work(nil, $0) }
+    job.pointee.context = nil
+    AnyJob.retire(job)
+    // Cleared last: destroying the result may overflow the stack as well.
+    stack.pointee.label = nil
+  }
+}
+
+// MARK: - Keeping a thread
+
+// Coroutines that keep their thread (co_pinned). From `keepThread` to `releaseThread`, all code of the job runs on one
+// thread. The job may wait, and other jobs run on that thread meanwhile.
+//
+// The argument has two steps.
+//
+// 1. The scheduler has one thread. A job runs in the drain of its scheduler (Scheduler.swift, 1). If the host has a
+//    thread of its own, every drain is on that thread:
+//    - a worker's. A spare worker's thread ends after a time without work, and the next work starts another one. So it
+//      does not end while `keepers` is not zero (WorkerHost.mayEnd). Only the thread and the coroutines on it use that
+//      number.
+//    - the thread of a CoroutineHost, and the one that drives a simulated world.
+//    One case is not in a drain: an immediate start on a thread that is not the scheduler's (ImmediateStart.swift).
+//    Such a job first leaves that thread, as by a yield (`requireOwnThread`).
+//
+// 2. The scheduler of the job does not change. This table lists all code that stores `JobRecord.scheduler`:
+//
+//      code                                             why it does not move the job
+//      the job: co_switch, co_isolated (Arrival)        `requireMovable` throws
+//      a waker on another worker (takeAlong)            `staysThere`
+//      a batch of events on another worker (takeAlong)  the same
+//      a worker that steals (takeHalf)                  takes only jobs that do not keep their thread
+//      a take-over, ready jobs (takeHalf)               the same
+//      a take-over, jobs in the inbox (mayMove)         `staysThere`
+//
+// Why all of them see the flag. The job sets it while it runs, and clears it while it runs. The other code reads the
+// flag of a job that is parked and claimed, or ready. By the claim of the wait, or under the lock of the ready queue,
+// it has acquired what the job did before it left its stack. So it sees the current value, and the job does not run
+// until the other thread has decided. A queue without the mark `kept` contains no such job: the owner sets the mark,
+// under the lock, before the first one can be ready there, and clears it after the last one has cleared its flag.
+//
+// Nesting, errors, generators. Each co_pinned has a frame in the chain of cancellation frames (Cancellation.swift),
+// which has no effect on cancellation. The outermost one sets the flag and clears it. A generator's body that yields
+// inside of it gets CoroutineError.yieldInsideScope, as in every other frame: the next step may come from another job.
+//
+// Other jobs pay nothing. The flag is one more bit of masks that are tested anyway, and the mark is one more bit of a
+// byte that a steal reads. The watchdog takes over jobs behind a coroutine that computes on a kept thread as usual, but
+// not jobs that keep their thread. A worker that finds only such jobs to steal counts that as a steal that does not pay
+// (WorkerHost.swift). Otherwise it would be woken for each of them.
+
+extension UnsafeMutablePointer where Pointee == JobRecord {
+  /// Brings the running job to the one thread of its scheduler; throws if the scheduler has none.
+  ///
+  /// Suspends only if the job was started immediately on another thread, and has not suspended since.
+  func requireOwnThread() throws {
+    while true {
+      let scheduler = pointee.scheduler.load(ordering: .relaxed)
+      let isThere = try scheduler._withUnsafeGuaranteedRef { scheduler in
+        guard scheduler.host.hasOwnThread else { throw CoroutineError.cannotPin }
+        return scheduler.isRunningHere
+      }
+      guard !isThere, let carrier = Carrier.current else { return }
+      Carrier.giveWay(carrier, self)
+    }
+  }
+
+  /// Makes the running job keep its thread; returns false if it does already.
+  func keepThread() -> Bool {
+    let old = pointee.flags.bitwiseOr(JobFlags.keepsThread, ordering: .acquiringAndReleasing).oldValue
+    guard old & JobFlags.keepsThread == 0 else { return false }
+    pointee.scheduler.load(ordering: .relaxed)._withUnsafeGuaranteedRef { $0.changeKeepers(by: 1) }
+    return true
+  }
+
+  /// Lets the running job change its thread again.
+  func releaseThread() {
+    _ = pointee.flags.bitwiseAnd(~JobFlags.keepsThread, ordering: .acquiringAndReleasing)
+    // In a forked child no thread is left that could have stolen the job, or that holds the lock.
+    if ForkedChild.isHere { return }
+    pointee.scheduler.load(ordering: .relaxed)._withUnsafeGuaranteedRef { $0.changeKeepers(by: -1) }
+  }
+
+  /// Throws if the running job must stay on its scheduler.
+  func requireMovable() throws {
+    if keepsThread { throw CoroutineError.cannotPin }
+  }
+}
+
+extension Scheduler {
+  /// Changes the number of live jobs that keep the thread.
+  ///
+  /// Called by such a job, on the thread.
+  fileprivate func changeKeepers(by difference: Int) {
+    keepers += difference
+    if readyQueue.pointee.workerPool != nil { readyQueue.markKept(keepers > 0) }
   }
 }

@@ -14,16 +14,15 @@ import Synchronization
 //
 // Order. A timer fires when the clock has reached its exact deadline: ticks sort timers, they do not round deadlines.
 // Timers that are due together fire in the order of their deadlines. Timers with equal deadlines fire in the order of
-// adding. A drain that goes idle asks its host for a wake-up at the earliest deadline (Scheduler+Drain.swift); how late
+// adding. A drain that goes idle asks its host for a wake-up at the earliest deadline (Scheduler.swift); how late
 // that may come, QueueTimer.swift and WorkerHost.swift say.
 //
-// Memory. The slots hold entries that the wheel owns. They do not hold the nodes, which lie on the stacks of the waiting
+// Memory. The slots hold entries that the wheel owns. They do not hold the nodes, which lie on the stacks of waiting
 // coroutines. Moving or firing a timer must not touch the stack of a sleeping coroutine: no thread has read that page
 // for a long time, and a read would wait for memory and page tables.
 //
 // Ownership.
-// - The wheel's lock covers the wheel, its entries and the nodes, because a worker that stole a job may remove the job's
-//   timer.
+// - The wheel's lock covers the wheel, its entries and the nodes: a worker that stole a job may remove the job's timer.
 // - Firing touches an entry, its job and the job's frame only under that lock. The owner of a node takes the lock to
 //   remove the timer before the owner's frame ends.
 // - A node, too, is written only under that lock.

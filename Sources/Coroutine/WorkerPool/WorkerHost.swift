@@ -241,7 +241,7 @@ extension Scheduler {
 // - It pays for a job that stays with the stealing worker, or launches more jobs.
 // - It does not pay for a million jobs of twenty nanoseconds, launched in a loop. A handful of coroutines that
 //   communicate over one channel are faster on one processor than on two that compete for it.
-// - It does not pay to be woken for ready jobs that keep their thread (Scheduler+Keep.swift).
+// - It does not pay to be woken for ready jobs that keep their thread (Carrier.swift).
 //
 // Rule. Only the stealing worker can judge, by the processor time for which the stolen jobs have kept it busy. If that
 // is less than `worth` per stolen job three times in a row, the worker backs off: it neither inspects other workers nor

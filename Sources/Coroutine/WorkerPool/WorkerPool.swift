@@ -7,7 +7,7 @@ import Synchronization
 // Distribution of work
 //   * launches from outside are distributed round-robin, to workers without work first,
 //   * a worker with more than one ready job wakes an idle worker, which steals half of them,
-//   * a worker holds jobs that a batch of events has woken for about a time slice (Scheduler+Batch.swift),
+//   * a worker holds jobs that a batch of events has woken for about a time slice (Scheduler.swift),
 //   * a waker takes the woken job to its own worker (Carrier.sendRemotely),
 //   * a worker whose steals do not pay backs off from stealing for a while (WorkerHost.swift),
 //   * if one job keeps a worker busy for long, the watchdog has another one take over what is left there

@@ -14,7 +14,7 @@ import Synchronization
 // The failure of the sentinel calls the pump, on the same thread. The pump is the last part of the loop:
 //
 //   1. All live coroutines are cancelled, with EventLoopError.shutdown; later ones never begin
-//      (Scheduler+HostEnded.swift).
+//      (Liveness.swift).
 //   2. It makes the drains that are submitted, and fires due timers.
 //   3. If something ran, it passes itself to the loop's `execute`, so that the calls and callbacks of NIO that were
 //      caused run as well. Then it continues with 2. It does so at most `Pumping.rounds` times, because NIO ends the

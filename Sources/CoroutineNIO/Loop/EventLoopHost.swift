@@ -17,7 +17,7 @@ import Synchronization
 //   FRESH     none yet: a drain waits until the loop runs its first call
 //   OPEN      the loop: by `execute`, at the end of a channel's callback, or by a timer
 //   CLOSING   the loop's thread, in the last function that the loop calls (pump)
-//   CLOSED    the successor, a Dispatch queue. No coroutine is live, and none can start (Scheduler+HostEnded.swift).
+//   CLOSED    the successor, a Dispatch queue. No coroutine is live, and none can start (Liveness.swift).
 //             Only refused jobs, handlers, and timers that outlive the loop remain
 //
 // Invariants

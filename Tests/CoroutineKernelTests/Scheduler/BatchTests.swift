@@ -3,7 +3,7 @@ import Testing
 
 @testable import Coroutine
 
-/// Scheduler+Batch.swift: what a worker does with the coroutines that one look at its descriptors has woken.
+/// Scheduler.swift: what a worker does with the coroutines that one look at its descriptors has woken.
 @Suite("Batches of events", .timeLimit(.minutes(5)))
 struct BatchTests {
   @Test func `a batch is held, unless it is expected to last longer than a time slice`() async throws {
