@@ -44,9 +44,11 @@ public struct CoroutineService: Service {
   public func run() async throws {
     let shutdown = Promise<Void>()
     let job = co_launch(name: name) { [name, drain, body] in
+      var service: Job<Void>?
       do {
         try co_scope(failures: .isolated) { scope in
           let serving = scope.launch(name: name, body)
+          service = serving
           let stop = scope.launch(name: "\(name), graceful shutdown") {
             try co_await(shutdown)
             scope.stop(within: drain)
@@ -57,6 +59,10 @@ public struct CoroutineService: Service {
         }
       } catch is CancellationError where shutdown.isSettled && !co_isCancelled {
         // The drain was over; outside the scope, where only this coroutine's own cancellation shows.
+      } catch {
+        // A service may end its work when it is cancelled; its outcome is the result.
+        guard co_isCancelled, let service else { throw error }
+        try co_shield { try service.join() }
       }
     }
     let result = await withTaskCancellationOrGracefulShutdownHandlers {

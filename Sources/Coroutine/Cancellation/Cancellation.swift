@@ -80,7 +80,35 @@ struct ScopeToCancel {
     self.reason = reason
   }
 
-  func cancel() { withExtendedLifetime(object) { owner.cancel(owner.object, reason) } }
+  fileprivate func cancel() { withExtendedLifetime(object) { owner.cancel(owner.object, reason) } }
+}
+
+extension [ScopeToCancel] {
+  /// Cancels the scopes, and those that their cancellation leads to.
+  ///
+  /// To cancel a scope cancels its children; one that waits on this thread's scheduler is inspected at once, and may own
+  /// scopes itself. Scopes nest as deeply as programs like. So those join the list of the loop under way on this
+  /// carrier. Nothing in the loop suspends.
+  func cancel() {
+    if isEmpty { return }
+    // On another thread no inspection is made at once.
+    guard let carrier = Carrier.current else { return forEach { $0.cancel() } }
+    if let cascade = carrier.pointee.cascade {
+      cascade.pointee += self
+      return
+    }
+    var scopes = self
+    withUnsafeMutablePointer(to: &scopes) { scopes in
+      carrier.pointee.cascade = scopes
+      var next = 0
+      while next < scopes.pointee.count {
+        let scope = scopes.pointee[next]
+        next += 1
+        scope.cancel()
+      }
+      carrier.pointee.cascade = nil
+    }
+  }
 }
 
 extension UnsafeMutablePointer where Pointee == JobRecord {
@@ -139,7 +167,7 @@ extension UnsafeMutablePointer where Pointee == JobRecord {
   ///
   /// Called where `cancellation` may be called.
   func cancelScopes() {
-    for scope in scopesToCancel() { scope.cancel() }
+    scopesToCancel().cancel()
   }
 
   /// Returns the scopes to which a cancellation from outside is visible.

@@ -77,7 +77,7 @@ extension Scheduler {
     job.hold.endInspection()
     // The frames are not used any more: cancelling a scope whose children have not begun ends the wait for them, and
     // another worker may then run the job.
-    for scope in scopes { scope.cancel() }
+    scopes.cancel()
     if isEnded { readyQueue.append(job) }
   }
 
@@ -91,7 +91,7 @@ extension Scheduler {
     let isEnded = job.isCancellationVisible && job.claim(epoch, WakeReason.cancelled)
     job.hold.release()
     // As above.
-    for scope in scopes { scope.cancel() }
+    scopes.cancel()
     if isEnded { Carrier.makeReady(job) }
   }
 }

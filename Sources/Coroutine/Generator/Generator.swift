@@ -246,6 +246,8 @@ public func co_sequence<Element>(
   Generator(stack, LaunchSite(file: file, line: line), GeneratorRecord.inherited(), body)
 }
 
+extension Generator: FallibleSource {}
+
 // MARK: - Yielder
 
 /// Passes values from a generator's body to the consumer.
@@ -357,9 +359,12 @@ public struct Yielder<Element, Input> {
   }
 
   /// Yields every element.
+  ///
+  /// - Throws: The error of a yield; the failure of `elements`, if they are a generator that fails.
   @inlinable
   public func all(of elements: some Sequence<Element>) throws {
     for element in elements { try self(element) }
+    try elements.throwFailure()
   }
 }
 

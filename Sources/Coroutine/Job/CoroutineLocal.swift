@@ -5,7 +5,8 @@ internal import CCoroutine
 final class LocalBinding: Sendable {
   let key: ObjectIdentifier
   let value: any Sendable
-  let outer: LocalBinding?
+  /// Changed in the deinit only.
+  @exclusivity(unchecked) nonisolated(unsafe) private(set) var outer: LocalBinding?
   /// The task-locals that the flow of control with this list has inherited.
   let taskLocals: TaskLocalSnapshot?
 
@@ -22,6 +23,12 @@ final class LocalBinding: Sendable {
     value = ()
     outer = list.flatMap { $0.key == ObjectIdentifier(LocalBinding.self) ? $0.outer : $0 }
     self.taskLocals = taskLocals
+  }
+
+  deinit {
+    // A loop: bindings nest as deeply as programs like, and the last reference to a list releases all of it.
+    var last = outer.take()
+    while last != nil, isKnownUniquelyReferenced(&last), let binding = last { last = binding.outer.take() }
   }
 
   /// The current list's head: the coroutine's; outside a coroutine the thread's; in a Task the list that it carries.

@@ -491,7 +491,9 @@ extension Promise {
       return result
     }
     var iterator = elements.makeIterator()
-    let run = BoundedRun(limit, result, failsFast: failsFast, { try iterator.next().map(body) }, convert)
+    let run = BoundedRun(limit, result, failsFast: failsFast, { try iterator.next().map(body) }, convert) {
+      try elements.throwFailure()
+    }
     run.take()
     if let outputs = run.finished {
       result.settle(.success(outputs))
@@ -518,6 +520,8 @@ final class BoundedRun<Success: Sendable, Output: Sendable>: Run, @unchecked Sen
   /// Makes the promise of the next element, or returns nil if there is none.
   private let next: () throws -> Promise<Success>?
   private let convert: (Result<Success, any Error>) throws -> Output
+  /// Throws the failure that has ended the elements, if there is one.
+  private let checkEnd: () throws -> Void
   private let result: Promise<[Output]>
   private let limit: Int
   /// Whether the first failure ends the run.
@@ -537,8 +541,10 @@ final class BoundedRun<Success: Sendable, Output: Sendable>: Run, @unchecked Sen
     _ result: Promise<[Output]>,
     failsFast: Bool,
     _ next: @escaping () throws -> Promise<Success>?,
-    _ convert: @escaping (Result<Success, any Error>) throws -> Output
+    _ convert: @escaping (Result<Success, any Error>) throws -> Output,
+    checkEnd: @escaping () throws -> Void
   ) {
+    self.checkEnd = checkEnd
     (self.limit, self.result, self.next, self.convert, self.failsFast) = (limit, result, next, convert, failsFast)
     super.init(result)
   }
@@ -555,6 +561,7 @@ final class BoundedRun<Success: Sendable, Output: Sendable>: Run, @unchecked Sen
       do {
         guard let promise = try next() else {
           isExhausted = true
+          do { try checkEnd() } catch { result.fail(error) }
           return
         }
         made = promise

@@ -64,6 +64,9 @@ struct Carrier: ~Copyable {
   /// The state of the random numbers by which a select chooses among several ready cases.
   @usableFromInline var random: UInt64
 
+  /// The scopes that are still to be cancelled, while this thread cancels scopes (Cancellation.swift).
+  var cascade: UnsafeMutablePointer<[ScopeToCancel]>?
+
   @usableFromInline
   init(scheduler: Unmanaged<Scheduler>?, readyQueue: UnsafeMutablePointer<ReadyQueue>?, now: UInt64) {
     self.scheduler = scheduler

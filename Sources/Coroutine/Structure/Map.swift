@@ -7,17 +7,17 @@
 ///
 /// Suspends until all have ended. The first failure cancels the others, no further element begins, and it is thrown
 /// when they have ended, as by ``co_scope(failures:_:)``. If the coroutine is cancelled, so are they, and the
-/// cancellation error is thrown. `min(limit, elements.count)` coroutines are launched, which run where the caller does;
-/// each takes the next element when it has done one.
+/// cancellation error is thrown. Each element gets a coroutine, which runs where the caller does. The caller takes an
+/// element when there is room for it, so a source without an end is read no further than `limit` elements ahead.
 ///
 /// - Parameters:
-///   - elements: The elements.
+///   - elements: The elements. A generator that fails fails the call, as one of its elements would.
 ///   - limit: The largest number of elements that are worked on at the same time.
 ///   - name: The name of the coroutines in dumps.
 ///   - file: The launch site, for dumps and reports.
 ///   - line: The line of the launch site.
 ///   - body: Works on one element; it may wait.
-/// - Throws: The first failure; the cancellation error; ``CoroutineError/invalidCount(_:)`` if the limit is below one;
+/// - Throws: The first failure, of an element or of the source; the cancellation error; ``CoroutineError/invalidCount(_:)`` if the limit is below one;
 ///   ``CoroutineError/notInCoroutine`` outside a coroutine.
 @available(*, noasync, message: "use `withThrowingTaskGroup`, or await the `value` of a coroutine that does this")
 public func co_map<Element: Sendable, Output: Sendable>(
@@ -30,39 +30,63 @@ public func co_map<Element: Sendable, Output: Sendable>(
 ) throws -> [Output] {
   if limit < 1 { throw CoroutineError.invalidCount(limit) }
   _ = try Carrier.beginWaiting()
-  let work = MapWork<Element, Output>(Array(elements))
+  let work = MapWork<Output>(limit)
   try co_scope { scope in
-    for _ in 0..<min(limit, work.elements.count) {
+    for element in elements {
+      try co_checkCancelled()
+      let index = work.begin()
       scope.launch(name: name, file: file, line: line) {
-        while let index = work.next() {
-          try co_checkCancelled()
-          work.put(try body(work.elements[index]), at: index)
-        }
+        defer { work.end() }
+        work.put(try body(element), at: index)
       }
+      try work.waitForRoom()
     }
+    try elements.throwFailure()
   }
   return work.results
 }
 
-/// The elements of one `co_map`, and what has become of them.
-private final class MapWork<Element: Sendable, Output: Sendable>: @unchecked Sendable {
-  // Sound because `taken` and `outputs` are accessed under the lock.
-  let elements: [Element]
+/// What has become of the elements of one `co_map`.
+///
+/// Invariants, under the lock
+///  1. `active` is the number of elements that have begun and not ended.
+///  2. `room` is set while the caller waits because `active` is at the limit. The end that lowers it takes `room`.
+private final class MapWork<Output: Sendable>: @unchecked Sendable {
+  // Sound because all that changes is accessed under the lock.
+  private let limit: Int
   private let lock = Shared<ThreadLock>()
-  @exclusivity(unchecked) private var taken = 0
-  @exclusivity(unchecked) private var outputs: [Output?]
+  @exclusivity(unchecked) private var active = 0
+  @exclusivity(unchecked) private var room: Resumer<Void>?
+  @exclusivity(unchecked) private var outputs: [Output?] = []
 
-  init(_ elements: [Element]) {
-    self.elements = elements
-    outputs = Array(repeating: nil, count: elements.count)
+  init(_ limit: Int) { self.limit = limit }
+
+  /// Begins an element, and returns its index.
+  func begin() -> Int {
+    lock.withLock {
+      active += 1
+      outputs.append(nil)
+      return outputs.count - 1
+    }
   }
 
-  /// The index of the next element that nobody works on.
-  func next() -> Int? {
-    lock.withLock {
-      guard taken < elements.count else { return nil }
-      taken += 1
-      return taken - 1
+  func end() {
+    let room = lock.withLock {
+      active -= 1
+      return self.room.take()
+    }
+    room?.resume(())
+  }
+
+  /// Suspends the caller until another element may begin.
+  func waitForRoom() throws {
+    if lock.withLock({ active < limit }) { return }
+    try co_suspend { (done: Resumer<Void>) in
+      let hasRoom = lock.withLock {
+        if active >= limit { room = done }
+        return active < limit
+      }
+      if hasRoom { done.resume(()) }
     }
   }
 

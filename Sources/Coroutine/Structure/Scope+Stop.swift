@@ -12,29 +12,15 @@ extension Scope {
   public func stop(within duration: Duration) {
     stopSignal.tell()
     guard duration > .zero else { return cancel() }
-    let timer = StopTimer(
-      co_launch(name: "Scope.stop") { [self] in
-        try co_delay(duration)
-        cancel()
-      }
-    )
+    let timer = co_launch(name: "Scope.stop") { [self] in
+      try co_delay(duration)
+      cancel()
+    }
     lock.lock()
     let isOver = hasEnded
-    if !isOver {
-      timer.next = stopTimers
-      stopTimers = timer
-    }
+    if !isOver { stopTimers.append(timer) }
     lock.unlock()
-    if isOver { timer.job.cancel() }
-  }
-
-  /// Ends what `stop` has begun; called by the owner at the scope's end.
-  func endTimers(_ first: StopTimer?) {
-    var timer = first
-    while let current = timer {
-      current.job.cancel()
-      timer = current.next
-    }
+    if isOver { timer.cancel() }
   }
 
   var isStopping: Bool {
@@ -42,15 +28,26 @@ extension Scope {
     stopping.withLock { signal }?.isTold ?? false
   }
 
-  /// The scope's signal, created at the first use.
+  /// The scope's signal, created at the first use, after those of the scopes around it.
   var stopSignal: StopSignal {
-    if let known = stopping.withLock({ signal }) { return known }
-    let mine = StopSignal(inside: enclosing?.stopSignal)
-    return stopping.withLock {
-      let chosen = signal ?? mine
-      signal = chosen
-      return chosen
+    var without: [Scope] = []
+    var scope: Scope? = self
+    var outer: StopSignal?
+    while let current = scope {
+      outer = current.stopping.withLock { current.signal }
+      if outer != nil { break }
+      without.append(current)
+      scope = current.enclosing
     }
+    while let current = without.popLast() {
+      let mine = StopSignal(inside: outer)
+      outer = current.stopping.withLock {
+        let chosen = current.signal ?? mine
+        current.signal = chosen
+        return chosen
+      }
+    }
+    return outer.unsafelyUnwrapped
   }
 
   /// The scope that the owner was launched in; nil after this scope's end.
@@ -64,15 +61,7 @@ extension Scope {
 
 extension Scope: EnclosingScope {
   var joiner: AnyJob? { lock.withLock { hasEnded ? nil : owner.handle.takeUnretainedValue() } }
-  var isAboutToCancel: Bool { lock.withLock { stopTimers != nil } }
-}
-
-/// A coroutine that will cancel a scope.
-final class StopTimer: @unchecked Sendable {
-  // Sound because `next` is set under the scope's lock, before any other thread has the object.
-  let job: Job<Void>
-  @exclusivity(unchecked) var next: StopTimer?
-  init(_ job: Job<Void>) { self.job = job }
+  var isAboutToCancel: Bool { lock.withLock { !stopTimers.isEmpty } }
 }
 
 extension JobRef {

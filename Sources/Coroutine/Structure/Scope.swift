@@ -3,21 +3,111 @@ import Synchronization
 // Structured concurrency: the children of a scope end before the scope does.
 //
 //   OPEN ------- body returned or threw -------> JOINING ------- last child ended -------> ENDED
-//     |  child fails / cancel(): signalled          |  child fails / outer cancellation
-//     +--> children cancelled, body's waits throw   +--> children cancelled
+//     |  child fails / cancel() / outside            |  the same
+//     +--> children cancelled, body's waits throw    +--> children cancelled
 //
 // Invariants, under `lock`
-//  1. The list from `first` links the children that have not ended; `pending` is their number.
+//  1. `children` has the children that have not ended (ChildList), `failed` the failures of the others (FailedChildren).
 //  2. The owner's frame is on the owner's stack from OPEN to ENDED. It is signalled under the lock, and ENDED is set
 //     under the lock before the frame goes.
 //  3. The owner's wait for its children is claimed under the lock, by the last child to end or by an interrupt.
-//  4. `failure` is the first failure of a `co_scope`, which the scope throws. Every other failed child either has
-//     passed that failure on (ReceivedFailure.swift), and counts as seen, or is in `lateFailures`, which holds it,
-//     until ENDED. Then the owner reports those that no coroutine has joined. A failed child of an isolated scope
-//     reports by itself when its last handle is released.
+//  4. `outside` is the first cancellation that came from outside the scope, and `cutsChildren` says whether it found a
+//     child that had not ended, or kept one from beginning. Then the scope throws it, whatever the body has done with
+//     it: the body may have been in a shield, have caught the error, or have lost it in the step of a generator. A
+//     value of the body would say that the children have done their work.
 //
-// The owner waits for its children even when it is cancelled: a child's closure may refer to objects on the owner's
-// stack. A child that was cancelled before it began has ended at once, also if its queue is blocked (JobStart.swift).
+// A cancellation from outside reaches the scope by an interrupt or by the owner (`passOn`), and a child by the scope.
+// Of both, and of a child that ends meanwhile, each takes the lock: a child has ended before the cancellation, and has
+// done its work, or it is among `children`, and the scope throws. A child that is launched after it is dropped, and
+// counts in the same way.
+//
+// The owner waits for its children even when it is cancelled. A child that was cancelled before it began has ended at
+// once, also if its queue is blocked (JobStart.swift); only its captures may stay until the queue comes to it.
+
+/// The children of a scope that have not ended, in the order of their launches; under the scope's lock.
+///
+/// Invariants
+///  1. `next` leads from `first` to `last`, `previous` back; `count` is their number.
+///  2. `unsignalled` is the first child that the scope's one signal has not come to. It is nil before the signal, and
+///     when the signal has come to all.
+private struct ChildList {
+  private var first: ScopeChild?
+  private unowned(unsafe) var last: ScopeChild?
+  private unowned(unsafe) var unsignalled: ScopeChild?
+  private(set) var count = 0
+
+  mutating func append(_ child: ScopeChild) {
+    child.previous = last
+    if let last { last.next = child } else { first = child }
+    last = child
+    count += 1
+  }
+
+  mutating func remove(_ child: ScopeChild) {
+    if let previous = child.previous { previous.next = child.next } else { first = child.next }
+    if let next = child.next { next.previous = child.previous } else { last = child.previous }
+    if unsignalled === child { unsignalled = child.next }
+    child.previous = nil
+    child.next = nil
+    count -= 1
+  }
+
+  mutating func beginSignal() { unsignalled = first }
+
+  /// Returns the next child to cancel, or nil after the last one.
+  ///
+  /// A child that is launched after the signal is cancelled by its launch, and perhaps here once more: only the first
+  /// cancellation counts. A strong reference, because the child may end while it is used.
+  mutating func nextSignalled() -> AnyJob? {
+    guard let child = unsignalled else { return nil }
+    unsignalled = child.next
+    return child.job
+  }
+
+  func forEach(_ body: (AnyJob) -> Void) {
+    var next = first
+    while let child = next {
+      body(child.job)
+      next = child.next
+    }
+  }
+}
+
+/// What the body and the children have failed with; under the scope's lock.
+///
+/// Invariants
+///  1. `first` is the first failure of a scope `.together`, which it throws, or that of the body.
+///  2. Every other failed child of such a scope either has passed `first` on (ReceivedFailure.swift), and counts as
+///     seen, or is in the list from `late`, the latest first. The owner takes the list at the end, and reports those
+///     that no coroutine has joined. A failed child of an isolated scope reports by itself when its last handle is
+///     released.
+private struct FailedChildren {
+  private(set) var first: (any Error)?
+  private var late: ScopeChild?
+
+  /// Notes a failure, and returns the one that came before it, if there is one.
+  mutating func note(_ error: any Error) -> (any Error)? {
+    if let first { return first }
+    first = error
+    return nil
+  }
+
+  mutating func addLate(_ child: ScopeChild) {
+    child.next = late
+    late = child
+  }
+
+  /// Takes the late ones, in the order in which they have failed.
+  mutating func takeLate() -> [AnyJob] {
+    guard var child = late.take() else { return [] }
+    var jobs = [child.job]
+    while let earlier = child.next.take() {
+      child = earlier
+      jobs.append(child.job)
+    }
+    return jobs.reversed()
+  }
+}
 
 /// Launches the children of a `co_scope`.
 ///
@@ -37,24 +127,21 @@ public final class Scope: @unchecked Sendable {
   // Not shared: the order of ends shows only after a failure, which cancels: that depends on every other step.
   let lock = SpinLock()
   let stopping = Shared<SpinLock>()
-  @exclusivity(unchecked) private(set) var first: ScopeChild?
-  @exclusivity(unchecked) private unowned(unsafe) var last: ScopeChild?
-  /// The child that the one signal cancels next.
-  @exclusivity(unchecked) private unowned(unsafe) var nextSignalled: ScopeChild?
-  @exclusivity(unchecked) var pending = 0
+  @exclusivity(unchecked) private var children = ChildList()
+  @exclusivity(unchecked) private var failed = FailedChildren()
   @exclusivity(unchecked) private(set) var hasEnded = false
   /// Whether the body is over (`leaveFrame`).
   ///
   /// From then on a cancellation of the scope does not signal the owner.
   @exclusivity(unchecked) private var hasLeftFrame = false
-  @exclusivity(unchecked) private var failure: (any Error)?
-  /// The children that failed after the first failure, the latest first, linked by `next`.
-  @exclusivity(unchecked) private var lateFailures: ScopeChild?
+  /// Invariant 4.
+  @exclusivity(unchecked) private var outside: (any Error)?
+  @exclusivity(unchecked) private var cutsChildren = false
   @exclusivity(unchecked) private var reason: (any Error)?
   @exclusivity(unchecked) private var waiting: WaitEpoch?
   /// Scope+Stop.swift.
   @exclusivity(unchecked) var signal: StopSignal?
-  @exclusivity(unchecked) var stopTimers: StopTimer?
+  @exclusivity(unchecked) var stopTimers: [Job<Void>] = []
   let owner: JobRef
   private let frame: UnsafeMutablePointer<CancelFrame>
 
@@ -78,7 +165,8 @@ public final class Scope: @unchecked Sendable {
     job.markEnqueued()
     lock.lock()
     if hasEnded { misuse("a scope was used after its co_scope had returned") }
-    link(child)
+    children.append(child)
+    if outside != nil { cutsChildren = true }
     let (isSignalled, reason) = (isSignalled, self.reason)
     lock.unlock()
     // A sibling's cancellation may have dropped the child by now.
@@ -94,16 +182,15 @@ public final class Scope: @unchecked Sendable {
   public func cancel(_ reason: (any Error)? = nil) { signal(reason) }
 
   /// Passes on a cancellation from outside the scope, which the owner's waits detect by themselves.
-  func passOn(_ reason: any Error) { signal(reason, interruptsOwner: false) }
+  func passOn(_ reason: any Error) {
+    lock.lock()
+    if outside == nil { outside = reason }
+    if children.count > 0 { cutsChildren = true }
+    lock.unlock()
+    signal(reason, interruptsOwner: false)
+  }
 
   // MARK: Children
-
-  private func link(_ child: ScopeChild) {
-    child.previous = last
-    if let last { last.next = child } else { first = child }
-    last = child
-    pending += 1
-  }
 
   /// Handles the end of a child, as the child's last action, outside its locks.
   fileprivate func ended(_ child: ScopeChild, _ error: (any Error)?) {
@@ -113,35 +200,17 @@ public final class Scope: @unchecked Sendable {
       signal(nil)
     }
     lock.lock()
-    pending -= 1
-    unlink(child)
-    if isLate {
-      child.next = lateFailures
-      lateFailures = child
-    }
+    children.remove(child)
+    if isLate { failed.addLate(child) }
     var wakesOwner = false
-    if pending == 0, let epoch = waiting { wakesOwner = owner.claim(epoch, WakeReason.delivered) }
+    if children.count == 0, let epoch = waiting { wakesOwner = owner.claim(epoch, WakeReason.delivered) }
     lock.unlock()
     if wakesOwner { Carrier.makeReady(owner) }
   }
 
-  /// Takes a child out of the list.
-  ///
-  /// Called under the lock.
-  private func unlink(_ child: ScopeChild) {
-    if let previous = child.previous { previous.next = child.next } else { first = child.next }
-    if let next = child.next { next.previous = child.previous } else { last = child.previous }
-    if nextSignalled === child { nextSignalled = child.next }
-    child.previous = nil
-    child.next = nil
-  }
-
   /// Whether the scope throws a child's failure: it is the first failure, or the first one passed on.
   private func takes(_ error: any Error, of job: AnyJob) -> Bool {
-    lock.lock()
-    let first = failure
-    if first == nil { failure = error }
-    lock.unlock()
+    let first = lock.withLock { failed.note(error) }
     if let first, !job.record.passesOn(first, as: error) { return false }
     job.completion.pointee.isObserved.store(true, ordering: .relaxed)
     return true
@@ -155,22 +224,10 @@ public final class Scope: @unchecked Sendable {
     frame.pointee.isSignalled.store(true, ordering: .releasing)
     if !hasLeftFrame { _ = owner.pointee.flags.bitwiseOr(JobFlags.signalled, ordering: .acquiringAndReleasing) }
     let handle = owner.handle.takeUnretainedValue()
-    nextSignalled = first
+    children.beginSignal()
     lock.unlock()
-    while let job = takeSignalled() { job.cancel(reason) }
+    while let job = lock.withLock({ children.nextSignalled() }) { job.cancel(reason) }
     if interruptsOwner { handle.interrupt() }
-  }
-
-  /// Returns the next child to cancel, or nil after the last one.
-  ///
-  /// A child that is launched after the signal is cancelled by its launch, and perhaps here once more: only the first
-  /// cancellation counts. A strong reference, because the child may end while it is used.
-  private func takeSignalled() -> AnyJob? {
-    lock.lock()
-    defer { lock.unlock() }
-    guard let child = nextSignalled else { return nil }
-    nextSignalled = child.next
-    return child.job
   }
 
   /// Takes the frame out of the owner's chain.
@@ -192,10 +249,7 @@ public final class Scope: @unchecked Sendable {
   /// In that case an error that is no cancellation is reported, because the scope does not throw it. `outside` is the
   /// cancellation from outside the scope, if there is one.
   fileprivate func bodyFailed(_ error: any Error, outside: (any Error)?) {
-    lock.lock()
-    let (first, reason) = (failure, reason)
-    if first == nil { failure = error }
-    lock.unlock()
+    let (first, reason) = lock.withLock { (failed.note(error), self.reason) }
     signal(outside ?? CancellationError(), interruptsOwner: false)
     guard let first, !owner.passesOn(first, as: error), !(error is CancellationError) else { return }
     for cancellation in [reason, outside] {
@@ -208,48 +262,33 @@ public final class Scope: @unchecked Sendable {
   ///
   /// Called by the owner, after the last child has ended.
   fileprivate func reportLateFailures() {
-    guard var child = lock.withLock({ lateFailures.take() }) else { return }
-    var jobs = [child.job]
-    while let earlier = child.next.take() {
-      child = earlier
-      jobs.append(child.job)
-    }
-    for job in jobs.reversed() { job.reportUnlessSeen() }
+    for job in lock.withLock({ failed.takeLate() }) { job.reportUnlessSeen() }
   }
 
-  /// Suspends the owner, whose frame is no longer the scope's, until every child has ended.
-  ///
-  /// A cancellation from outside is passed on to the children, and returned after they have ended.
-  fileprivate func joinChildren() -> (any Error)? {
-    var passedOn: (any Error)?
-    var hasWaited = false
-    while true {
-      guard let carrier = Carrier.current, let job = carrier.pointee.job else { return passedOn }
+  /// Suspends the owner, whose frame is no longer the scope's, until every child has ended; ends the scope.
+  fileprivate func joinChildren() {
+    var (isPassedOn, hasWaited) = (false, false)
+    while let carrier = Carrier.current, let job = carrier.pointee.job {
+      if !isPassedOn, job.pointee.flags.load(ordering: .relaxed) & JobFlags.needsCancellationCheck != 0, hasChildren,
+        let reason = job.cancellation()
+      {
+        isPassedOn = true
+        passOn(reason)
+      }
       lock.lock()
-      guard pending > 0 else {
+      guard children.count > 0 else {
         hasEnded = true
         let timers = stopTimers
-        stopTimers = nil
         lock.unlock()
-        if timers != nil { endTimers(timers) }
+        for timer in timers { timer.cancel() }
         // A wait for no child is satisfied at once, and counts as such a wait (Carrier.swift). At the end, because the
         // children may end at any time before.
         if !hasWaited { _ = Carrier.countWait(carrier, job) }
-        return passedOn
-      }
-      if passedOn == nil, job.pointee.flags.load(ordering: .relaxed) & JobFlags.needsCancellationCheck != 0 {
-        lock.unlock()
-        passedOn = job.cancellation()
-        if let passedOn { passOn(passedOn) }
-        lock.lock()
-        guard pending > 0 else {
-          lock.unlock()
-          continue
-        }
+        return
       }
       hasWaited = true
       // Once the cancellation is passed on, this wait must outlast it: the last child must be able to end the wait.
-      parkForChildren(carrier, job, outlasts: passedOn != nil)
+      parkForChildren(carrier, job, outlasts: isPassedOn)
     }
   }
 
@@ -270,26 +309,23 @@ public final class Scope: @unchecked Sendable {
     if !wasShielded { _ = job.setShielded(false) }
   }
 
+  private var hasChildren: Bool { lock.withLock { children.count > 0 } }
+
   /// The owners' numbers of the children that have not ended.
   var unfinished: [UInt] {
     var numbers: [UInt] = []
     while true {
       lock.lock()
-      let count = pending
-      if count <= numbers.capacity {
-        var next = first
-        while let child = next {
-          numbers.append(child.job.record.ownerNumber)
-          next = child.next
-        }
-      }
+      let count = children.count
+      if count <= numbers.capacity { children.forEach { numbers.append($0.record.ownerNumber) } }
       lock.unlock()
       if count <= numbers.capacity { return numbers }
       numbers.reserveCapacity(count)
     }
   }
 
-  fileprivate var firstFailure: (any Error)? { lock.withLock { failure } }
+  /// What the scope throws in place of the body's outcome; after its end.
+  fileprivate var thrown: (any Error)? { lock.withLock { failed.first ?? (cutsChildren ? outside : nil) } }
 }
 
 /// The list entry of a child in its scope, and the callback of the child's completion.
@@ -344,8 +380,10 @@ final class ScopeChild: WaitCallback, ScopeEntry, @unchecked Sendable {
 /// With `.isolated`, a child's failure goes to the coroutines that join the child. If none does, it is reported when
 /// the last handle of the child is released: a job that `body` returns may still be joined.
 ///
-/// Suspends until the last child has ended. If the coroutine is cancelled, the children are cancelled first, and the
-/// cancellation error is thrown at the end. After ``Scope/cancel(_:)``, a body that returns a value still succeeds.
+/// Suspends until the last child has ended. If the coroutine is cancelled, by its job, a deadline or a scope around this
+/// one, the children are cancelled, and the cancellation error is thrown at the end: also if `body` returns a value,
+/// because it was in a shield or has caught the error. Only if all children had ended by then, its value is returned.
+/// After ``Scope/cancel(_:)``, a body that returns a value still succeeds.
 @discardableResult
 @available(*, noasync, message: "use `withThrowingTaskGroup`, or await the `value` of a coroutine that does this")
 public func co_scope<Output>(
@@ -372,10 +410,9 @@ public func co_scope<Output>(
       scope.leaveFrame()
       scope.bodyFailed(error, outside: job.cancellation())
     }
-    let outside = scope.joinChildren()
+    scope.joinChildren()
     scope.reportLateFailures()
-    if let failure = scope.firstFailure { throw failure }
-    if let outside { throw outside }
+    if let error = scope.thrown { throw error }
     return try outcome.get()
   }
 }

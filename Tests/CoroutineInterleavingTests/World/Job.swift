@@ -55,7 +55,7 @@ extension UnsafeMutablePointer where Pointee == JobRecord {
   @usableFromInline
   var handle: Unmanaged<AnyJob> { object(holding: UnsafeRawPointer(self), at: 0) }
 
-  func cancelScopes() { for scope in scopesToCancel() { scope.cancel() } }
+  func cancelScopes() { scopesToCancel().cancel() }
 
   func scopesToCancel() -> [ScopeToCancel] {
     handle._withUnsafeGuaranteedRef { $0.look() }
@@ -94,7 +94,8 @@ struct StackSize {
 
 @usableFromInline struct CancelFrame {}
 /// No model has scopes.
-struct ScopeToCancel {
+struct ScopeToCancel {}
+extension [ScopeToCancel] {
   func cancel() {}
 }
 @usableFromInline final class LocalBinding {}
