@@ -63,7 +63,6 @@ struct Carrier: ~Copyable {
   @usableFromInline var now: UInt64
   /// The state of the random numbers by which a select chooses among several ready cases.
   @usableFromInline var random: UInt64
-
   /// The scopes that are still to be cancelled, while this thread cancels scopes (Cancellation.swift).
   var cascade: UnsafeMutablePointer<[ScopeToCancel]>?
 
