@@ -28,13 +28,6 @@ struct ChannelMisuseTests {
     expect(result, says: "-2 values cannot be received: ask for 0 or more.")
   }
 
-  @Test func `for-in outside a coroutine`() async {
-    let result = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
-      synchronously { for _ in Channel<Int>() {} }
-    }
-    expect(result, says: "use co_launch, for try await, or tryReceive().")
-  }
-
   private func expect(_ result: ExitTest.Result?, says sentence: String) {
     let text = String(decoding: result?.standardErrorContent ?? [], as: UTF8.self)
     #expect(text.contains(sentence), "it said: \(text)")

@@ -31,7 +31,7 @@ struct ChannelSendingTests {
         second.close()
       }
       var stamps: [Int] = []
-      for parcel in second { stamps.append(parcel.stamped()) }
+      while let parcel = try second.receive() { stamps.append(parcel.stamped()) }
       return stamps
     }
     #expect(stamps == [3, 3, 3])

@@ -33,7 +33,11 @@ struct ChannelTryTests {
 
   @Test func `a thread wakes a coroutine`() async throws {
     let channel = Channel<Int>()
-    let sum = co_launch { channel.reduce(0) { $0 + $1 } }
+    let sum = co_launch {
+      var sum = 0
+      try channel.forEach { sum += $0 }
+      return sum
+    }
     try await onOwnThread {
       for value in 1...100 { while channel.trySend(value) != .sent {} }
       channel.close()
