@@ -58,13 +58,15 @@ struct HistoryTests {
     }
   }
 
+  private static let allowed: @Sendable (inout Model, Called) -> Bool = { $0.allows($1) }
+
   private let stress = Stress()
 
   @Test func `the checker accepts possible histories and rejects impossible ones`() {
     /// One operation after the other.
     func holds(_ capacity: Int, _ calls: (Call, Answer)...) -> Bool {
       let history = History<Model>()
-      for (call, answer) in calls { history({ Called(call: call, answer: answer) }) { $0.allows($1) } }
+      for (call, answer) in calls { history({ Called(call: call, answer: answer) }, Self.allowed) }
       return history.isLinearizable(from: Model(capacity: capacity))
     }
     #expect(holds(1, (.send(1), .done), (.receive, .value(1))))
@@ -81,10 +83,13 @@ struct HistoryTests {
     #expect(!holds(1, (.send(1), .done), (.close, .first), (.receive, .closed), (.receive, .value(1))))
     // While another operation waits, either comes first.
     let history = History<Model>()
-    history({
-      history({ Called(call: .send(1), answer: .done) }) { $0.allows($1) }
-      return Called(call: .receive, answer: .value(1))
-    }) { $0.allows($1) }
+    history(
+      {
+        history({ Called(call: .send(1), answer: .done) }, Self.allowed)
+        return Called(call: .receive, answer: .value(1))
+      },
+      Self.allowed
+    )
     #expect(history.isLinearizable(from: Model(capacity: 0)))
   }
 
@@ -132,7 +137,7 @@ struct HistoryTests {
   }
 
   private static func perform(_ call: Call, _ channel: Channel<Int>, _ history: History<Model>) throws {
-    try history({ Called(call: call, answer: try answer(call, channel)) }) { $0.allows($1) }
+    try history({ Called(call: call, answer: try answer(call, channel)) }, allowed)
   }
 
   private static func answer(_ call: Call, _ channel: Channel<Int>) throws -> Answer {
