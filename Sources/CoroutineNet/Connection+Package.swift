@@ -2,7 +2,7 @@ internal import CLinux
 import Coroutine
 import Glibc
 
-// What other products of this package read and write with. They have buffers of their own.
+// What other products of this package read and write with. They have their own buffers.
 
 extension Connection {
   /// Reads once, into the memory that `room` returns at each attempt.

@@ -18,9 +18,9 @@ import Synchronization
 /// sockets do not pass through the process's memory (splice); each direction of one then has a pipe, two descriptors,
 /// unless none is free.
 ///
-/// Both connections stay open: the caller closes them. Until it returns, nobody else may read from either or write to
-/// either. If the coroutine is cancelled, it throws at once. After an error, a cancellation or the idle time, bytes
-/// that were read from one side and not yet taken by the other are lost.
+/// Both connections stay open: the caller closes them. Until it returns, no other coroutine may read from
+/// either, or write to either. If the coroutine is cancelled, it throws at once. After an error, a cancellation or the
+/// idle time, bytes that were read from one side and not yet taken by the other are lost.
 ///
 /// - Parameters:
 ///   - a: One connection.

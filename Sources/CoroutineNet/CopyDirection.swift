@@ -15,8 +15,8 @@ import Synchronization
 // nothing is followed by a recv within the same try, before anything waits or ends.
 //
 // Invariants
-//  1. The claims of both ends are held from the first byte to the last: nobody else reads from the source, or writes to
-//     the target.
+//  1. The claims of both ends are held from the first byte to the last: no other coroutine reads from the source,
+//     or writes to the target.
 //  2. The pipe is empty whenever the source is read. A direction that ends with bytes in its pipe or memory has failed.
 //  3. While the direction waits for bytes it holds no memory for them. It holds a pipe only if its last read was large.
 

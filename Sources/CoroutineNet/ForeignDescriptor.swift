@@ -33,7 +33,7 @@ public final class ForeignDescriptor: Sendable {
   /// It may be blocking. Never suspends. The duplicate counts towards the process's limit of descriptors.
   ///
   /// - Throws: ``NetError``: `EBADF` if the number is not open, `EPERM` for a regular file, a directory or a block
-  ///   device, for which nobody need wait, `EMFILE` without a free descriptor.
+  ///   device, which is always ready, `EMFILE` without a free descriptor.
   public init(_ descriptor: Int32) throws {
     do {
       watch = try ForeignWatch(descriptor)

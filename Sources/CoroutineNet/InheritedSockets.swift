@@ -26,7 +26,7 @@ final class InheritedSockets: Sendable {
   private let listenersAreTaken = Atomic<Bool>(false)
   private let datagramsAreTaken = Atomic<Bool>(false)
 
-  /// Tests have variables and numbers of their own.
+  /// Tests have their own variables and numbers.
   init(from first: Int32, _ variable: @escaping @Sendable (String) -> String?) {
     self.first = first
     self.variable = variable

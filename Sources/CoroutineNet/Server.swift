@@ -44,7 +44,7 @@ public enum Server {
     public init() {}
   }
 
-  /// Serves until it is cancelled: calls `handle` for each connection, in a coroutine of its own.
+  /// Serves until it is cancelled: calls `handle` for each connection, in its own coroutine.
   ///
   /// Suspends until the server has ended.
   /// - The coroutines of the connections run on the caller's queue, or on the shared workers if the caller does.

@@ -4,7 +4,7 @@ import Glibc
 extension SocketAddress {
   /// Returns all addresses of a name, in the order in which the system would try them.
   ///
-  /// Suspends until the system's resolver has returned, which runs on a thread of its own: a lookup never takes a
+  /// Suspends until the system's resolver has returned, which runs on its own thread: a lookup never takes a
   /// thread of `co_blocking(_:)`. At most 64 lookups run at once, and further ones are queued. A literal address needs
   /// no resolver.
   ///

@@ -35,7 +35,7 @@ extension CoroutineRuntime {
   /// | `/profile?kind=live`, `waiting`, `growth` | a profile, for `go tool pprof` |
   /// | `/trace?seconds=1`, up to 60 | what happens from now on, for ui.perfetto.dev |
   ///
-  /// It has a thread of its own, and answers while all workers and queues are blocked. It answers GET and HEAD alone,
+  /// It has its own thread, and answers while all workers and queues are blocked. It answers GET and HEAD alone,
   /// and no request changes what the program does. A trace starts the recorder for its time, unless it is on. A profile
   /// of the kind `growth` is compared with the profile before it.
   ///

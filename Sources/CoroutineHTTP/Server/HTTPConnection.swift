@@ -287,7 +287,7 @@ extension HTTPConnection {
     exchange.query = parts.query.map { $0.lowerBound + offset..<$0.upperBound + offset }
     exchange.keepsAlive = head.keeps_alive != 0 && !service.isStopping
     if head.is_connect != 0 {
-      // What follows belongs to the tunnel. If the handler makes none, nobody knows where the next request begins.
+      // What follows belongs to the tunnel. If the handler makes none, it is unknown where the next request begins.
       exchange.keepsAlive = false
     } else if head.is_chunked != 0 {
       exchange.body = .chunks
@@ -400,7 +400,7 @@ extension HTTPConnection {
     if let onError = service.options.server.onError {
       onError(error, transport.connection.remoteAddress)
     } else {
-      // A failed coroutine that nobody joins is reported.
+      // A failed coroutine that is not joined is reported.
       _ = co_launch(name: "http handler") { throw error }
     }
   }
@@ -484,7 +484,7 @@ extension HTTPConnection {
       }
       defer {
         inner.close()
-        // What was written leaves; what would arrive is nobody's.
+        // What was written leaves; what would arrive is dropped.
         try? outgoing.join()
         incoming.cancel()
         outer.close()

@@ -18,7 +18,7 @@ extension TLS {
   ///
   /// It is closed with its connection, at the latest when its last reference is released.
   public final class Stream: @unchecked Sendable {
-    // Sound because `tls` has a lock of its own, and the other properties do not change after the handshake; `onEnd`
+    // Sound because `tls` has its own lock, and the other properties do not change after the handshake; `onEnd`
     // is used by `close` and `deinit`, after every other use.
     /// The connection below, for its addresses and options.
     public let connection: Connection

@@ -23,7 +23,7 @@ import Synchronization
 // Invariants
 //  1. The scheduler submits a drain only if none is submitted or running (Inbox.swift). `submitted`, a bit of `word`,
 //     is set by submit, and cleared by the code that makes the drain, immediately before it. At the end of a read, the
-//     loop begins a drain that nobody has submitted (`wake`). It does so only in the state OPEN, and the scheduler
+//     loop begins a drain that was not submitted (`wake`). It does so only in the state OPEN, and the scheduler
 //     allows it by the same transition: so there is still one drain at most.
 //  2. The state and that bit are one atomic word. So a submit either sees the new state, or its bit is seen by the
 //     thread that has changed the state: no drain is lost and none is made twice.

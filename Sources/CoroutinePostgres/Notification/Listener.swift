@@ -152,7 +152,7 @@ final class Listener: Sendable {
 
   // MARK: The end
 
-  /// The channel is left when the reader next wakes; until then its notifications go to nobody.
+  /// The channel is left when the reader next wakes; until then its notifications are dropped.
   private func remove(_ listener: PostgresNotifications) {
     state.withLock { $0.listeners.removeAll { $0 === listener } }
   }

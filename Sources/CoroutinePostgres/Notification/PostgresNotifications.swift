@@ -67,7 +67,7 @@ public final class PostgresNotifications: Sendable {
 
   /// Ends the listener: ``receive()`` returns nil from here on.
   ///
-  /// What nobody has received is dropped: notifications are hints. Any thread; never suspends.
+  /// What was not received is dropped: notifications are hints. Any thread; never suspends.
   public func stop() {
     let isFirst = queue.close()
     queue.cancel()

@@ -128,7 +128,7 @@ final class PipelineGroup: PostgresSession, Sendable {
 extension PostgresPool {
   /// Statements of all coroutines on few connections, one after the other, without a wait for each other's results.
   ///
-  /// Each is a transaction of its own, and an error is its caller's alone. For short statements: a slow one delays the
+  /// Each is a separate transaction, and an error is its caller's alone. For short statements: a slow one delays the
   /// next ones. A cancelled caller throws at once; its statement runs nevertheless. After a loss all get `.lost`.
   public var pipeline: any PostgresSession { pipelines }
 }

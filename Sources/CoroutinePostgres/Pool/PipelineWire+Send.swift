@@ -36,7 +36,7 @@ extension PipelineWire {
       var name = wire.prepared.name(of: statement)
       var isPrepared = true
       if name == nil {
-        // The oldest name stays in the server: it would take a statement of its own to remove it.
+        // The oldest name stays in the server: it would take one more statement to remove it.
         _ = wire.prepared.removeOldestIfFull()
         let (key, new) = (StatementCache.Key(statement), wire.prepared.newName())
         isPrepared = PQsendPrepare(wire.pg, new, key.text, Int32(key.types.count), key.types) == 1

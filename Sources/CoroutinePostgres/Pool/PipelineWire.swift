@@ -30,7 +30,7 @@ import Synchronization
 ///     of libpq.
 ///  3. `sent` are the statements that were sent and whose sync was not received, in the order of sending. libpq gives
 ///     results in the same order, and a sync after each entry. So a result belongs to the first entry.
-///  4. Each statement has one sync: it is a transaction of its own, and an error ends at its sync.
+///  4. Each statement has one sync: it is a separate transaction, and an error ends at its sync.
 ///  5. After `isBroken` nothing is appended. The reader fails all that is in `sent`, once.
 /// A holder does not wait, but the reader gives way once, to those that it has resumed: they run before it sends. A
 /// resumer is used once: its entry is removed from `outgoing` or `sent` first. If the caller was cancelled, the result

@@ -10,7 +10,7 @@ import Synchronization
 ///
 /// Invariants, whenever the lock is free
 ///  1. `uses` has one entry for each permit that was taken, and idle + uses with a connection <= the permits.
-///  2. A connection is in `idle`, or in one use, or nobody's; nobody's are closed by their last release.
+///  2. Every connection is idle, in one use, or unowned. An unowned one closes with its last reference.
 ///  3. An idle connection is READY (Wire.swift), outside of any transaction.
 ///
 ///   OPEN --close--> CLOSING: a permit without end for each waiter, which then finds CLOSING and throws `.ended`
@@ -42,7 +42,7 @@ final class PoolCore: Sendable {
 
   static let ended = PostgresError(.ended, "the pool was closed")
 
-  /// Runs `body` with a connection that nobody else uses.
+  /// Runs `body` with a connection that no other coroutine uses.
   func with<R>(_ body: (Wire) throws -> R) throws -> R {
     let (wire, use) = try acquire()
     defer { release(wire, use) }

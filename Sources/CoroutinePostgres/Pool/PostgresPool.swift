@@ -55,7 +55,7 @@ public final class PostgresPool: PostgresSession, Sendable {
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func run(_ statement: SQL) throws -> PostgresRows { PostgresRows(try core.with { try $0.run(statement) }) }
 
-  /// Runs `body` with a connection of its own: for SET, temporary tables, session locks.
+  /// Runs `body` with a connection for it alone: for SET, temporary tables, session locks.
   ///
   /// Suspends until one is free. Before it returns to the pool, DISCARD ALL resets what `body` has set.
   @discardableResult

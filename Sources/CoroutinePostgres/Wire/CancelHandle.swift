@@ -6,7 +6,7 @@ import Glibc
 /// What libpq needs to cancel the statements of one connection.
 ///
 /// PQcancel connects, sends, and waits for the end of that connection: it blocks, without a limit, while the server's
-/// main process does not run. So it runs on threads of a pool of its own, of which there are a few: those that hang
+/// main process does not run. So it runs on threads of its own pool, of which there are a few: those that hang
 /// take no thread that `co_blocking` needs, and further cancellations wait in the queue, where they can be given up.
 final class CancelHandle: @unchecked Sendable {
   // Sound because libpq never changes the handle, and PQcancel may be called on any thread.

@@ -6,7 +6,7 @@ import Glibc
 /// The parameters of a connection, as libpq reads them, and the lookup of the names in them.
 ///
 /// libpq looks names up on the thread that calls it, which may take as long as the name server takes. So a name is
-/// looked up on a thread of a pool of its own, and libpq gets the addresses (`hostaddr`), with the name beside each of
+/// looked up on a thread of its own pool, and libpq gets the addresses (`hostaddr`), with the name beside each of
 /// them (`host`) for certificates and for .pgpass. A host with several addresses becomes as many hosts.
 struct Server: Sendable {
   /// What the text says.
@@ -33,7 +33,7 @@ struct Server: Sendable {
     var all = given
     if let defaults = PQconndefaults() { all.merge(Self.take(defaults)) { given, _ in given } }
     if let service = all["service"], !service.isEmpty { all = try Self.lookups.run { [given] in Self.expand(given) } }
-    // Kerberos is tried first, and would block: it reads a keytab, and may ask a server of its own.
+    // Kerberos is tried first, and would block: it reads a keytab, and may ask another server.
     if given["gssencmode"] == nil, getenv("PGGSSENCMODE") == nil { all["gssencmode"] = "disable" }
     all["client_encoding"] = "UTF8"
     try addAddresses(to: &all)

@@ -45,7 +45,7 @@ final class Wire: @unchecked Sendable {
   /// The number of the transaction that runs, if its first statement's exchange has told it and nothing was sent since
   /// that may have ended it; nil otherwise.
   @exclusivity(unchecked) var transactionID: String?
-  /// Whether a coroutine uses it beyond its session's end; then nobody else may.
+  /// Whether a coroutine uses it beyond its session's end; then no other coroutine may.
   let isAbandoned = Atomic<Bool>(false)
   /// The channels that it listens to.
   var channels: Set<String> = []

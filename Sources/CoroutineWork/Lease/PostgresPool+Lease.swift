@@ -50,7 +50,7 @@ extension PostgresPool {
     return try hold(lease, body)
   }
 
-  /// Not cut off by a cancellation: the row might be taken, by nobody, for `ttl`.
+  /// Not cut off by a cancellation: the row might be taken for `ttl`, without a holder.
   private func takeUncut(_ name: String, ttl: Duration) throws -> Lease.Taken {
     try co_checkCancelled()
     do {

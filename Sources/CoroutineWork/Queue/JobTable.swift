@@ -4,7 +4,7 @@ import FoundationEssentials
 
 // The statements that change jobs. Each is one update of rows that it has locked, and does what `JobRules` says.
 //
-// Locks, and why nobody waits for a handler:
+// Locks, and why no statement waits for a handler:
 // - `finish` locks its row `for key share` while the effects run. Extensions change no key, so they pass; claims and
 //   rescues lock `for update skip locked`, so they leave the row alone: a job that is being finished is not taken
 //   away.
@@ -164,7 +164,7 @@ struct JobTable: Sendable {
     return count
   }
 
-  /// Deletes keys that nobody has used for a day; returns how many.
+  /// Deletes keys that were not used for a day; returns how many.
   ///
   /// Asks the server.
   func pruneKeys(_ session: some PostgresSession) throws -> Int {
@@ -284,7 +284,7 @@ extension JobTable {
   /// What has become of a finish whose COMMIT was lost.
   enum Outcome { case committed, notCommitted, lost, gone }
 
-  /// Waits until nobody has the row locked, so until the lost transaction has ended.
+  /// Waits until the row is not locked, so until the lost transaction has ended.
   ///
   /// Asks the server.
   func outcome(_ id: Int64, fence: Int64, _ t: PostgresTransaction) throws -> Outcome {

@@ -174,7 +174,7 @@ extension QueueCore {
 // MARK: - Working
 
 extension WorkQueue {
-  /// Claims jobs and runs `handle` for each in a coroutine of its own, `concurrency` at a time, until cancelled.
+  /// Claims jobs and runs `handle` for each in its own coroutine, `concurrency` at a time, until cancelled.
   ///
   /// Suspends. It claims as many jobs as it has room for, in one statement, and none ahead. Once asked to stop
   /// (`co_isStopping`) it claims no more, lets handlers finish, and returns; once cancelled, it cancels them. Jobs of

@@ -12,8 +12,8 @@ public import FoundationEssentials
 //
 // A program "is there" from its first look on. Ticks after that are added, however late the look is, unless it is
 // more than `patience` late: then the program was stopped, or the server was away, and they count as missed. Ticks
-// before the first look that nobody has dealt with are missed. Time is the server's: a program's clock only says when
-// to look.
+// before the first look that no program has dealt with are missed. Time is the server's: a program's clock only says
+// when to look.
 
 extension WorkQueue {
   /// Adds jobs by time until cancelled.

@@ -12,7 +12,7 @@ import FoundationEssentials
 //     along, and its coroutine gives it back. So nothing is claimed ahead.
 //  2. A job is in `held` from before its coroutine is launched until its end is reported, or its lease is lost. What
 //     is in `held` is extended.
-//  3. A claim is never cut off by a cancellation: it would leave jobs in the state running that nobody runs. If its
+//  3. A claim is never cut off by a cancellation: it would leave jobs in the state running that no worker runs. If its
 //     answer is lost, jobs that have this worker's name and are not in `held` are given back before the next claim.
 
 final class Worker<Payload: Codable & Sendable>: Sendable {
