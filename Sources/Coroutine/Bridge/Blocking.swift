@@ -333,20 +333,8 @@ package final class BlockingPool: @unchecked Sendable {
 
   fileprivate func threadWillEnd() { observe(.ended) }
 
-  /// Calls `wait`, which blocks the calling thread.
-  ///
-  /// All waits of the library that block a thread are calls of this function: `Job.blockingWait`,
-  /// `Promise.blockingWait`, and a simulated world that waits for a real thread. A thread that is of no pool pays for
-  /// one read of a thread-specific value.
-  static func whileWaiting(_ wait: () -> Void) {
-    guard let pool = BlockingThread.current?.pool else { return wait() }
-    pool.beginWait()
-    wait()
-    pool.endWait()
-  }
-
   /// Begins a wait of a BUSY thread, and starts another one if work is queued.
-  private func beginWait() {
+  fileprivate func beginWait() {
     lock.lock()
     waiting += 1
     threads -= 1
@@ -357,7 +345,7 @@ package final class BlockingPool: @unchecked Sendable {
   }
 
   /// Ends the wait; the thread continues its body.
-  private func endWait() {
+  fileprivate func endWait() {
     lock.lock()
     waiting -= 1
     threads += 1
@@ -368,23 +356,12 @@ package final class BlockingPool: @unchecked Sendable {
   }
 }
 
-extension UnsafeMutablePointer where Pointee == Completion {
-  /// Calls `start`, and blocks the calling thread until the completion is settled.
-  func blockThread(_ start: () -> Void = {}) {
-    let settled = DispatchSemaphore(value: 0)
-    BlockingPool.whileWaiting {
-      start()
-      if add(ClosureCallback { settled.signal() }) { settled.wait() }
-    }
-  }
-}
-
 // MARK: - Its threads
 
 /// One thread of a pool: it runs bodies until the pool no longer needs it.
 ///
 /// The thread holds the object for as long as it runs. The pool holds the object while the thread is idle.
-final class BlockingThread: @unchecked Sendable {
+final class BlockingThread: LimitedThread, @unchecked Sendable {
   // Sound because the pool's lock covers `handed`.
 
   /// The work that an idle thread was given; nil means that a thread that is no longer idle must end.
@@ -403,17 +380,8 @@ final class BlockingThread: @unchecked Sendable {
     name = "\(pool.threadName)-\(Self.number.wrappingAdd(1, ordering: .relaxed).oldValue % 1000)"
   }
 
-  private static let key: pthread_key_t = {
-    var key = pthread_key_t()
-    let code = pthread_key_create(&key, nil)
-    precondition(code == 0, "co_blocking: the process has no thread-specific key left (error \(code))")
-    return key
-  }()
-
-  /// The object of the calling thread; nil if that is a thread of no pool.
-  fileprivate static var current: BlockingThread? {
-    pthread_getspecific(key).map { Unmanaged<BlockingThread>.fromOpaque($0).takeUnretainedValue() }
-  }
+  override func beginWait() { pool.beginWait() }
+  override func endWait() { pool.endWait() }
 
   /// Starts the thread, detached, and returns 0 or an error number.
   func start() -> Int32 {
@@ -440,7 +408,7 @@ final class BlockingThread: @unchecked Sendable {
 
   private func serve() {
     clinux_name_thread(name)
-    pthread_setspecific(Self.key, Unmanaged.passUnretained(self).toOpaque())
+    enter()
     while let work = pool.next(for: self) { work.run() }
     pool.threadWillEnd()
   }

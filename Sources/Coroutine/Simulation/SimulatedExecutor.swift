@@ -391,7 +391,7 @@ extension SimulatedWorld {
     defer { for executor in executors { _ = executor.scheduler.inbox.wakeUp() } }
     // A message that arrives after this finds an idle inbox, and signals the semaphore.
     for executor in executors where !executor.scheduler.inbox.goIdle() { return true }
-    BlockingPool.whileWaiting { wakeUp.wait() }
+    LimitedThread.whileWaiting { wakeUp.wait() }
     return true
   }
 
