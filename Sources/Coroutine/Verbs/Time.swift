@@ -128,6 +128,14 @@ public struct CoroutineClock: Sendable {
 
     /// Whether `one` is earlier than `other`.
     public static func < (one: Instant, other: Instant) -> Bool { one.nanoseconds < other.nanoseconds }
+    /// Returns the time after `duration`.
+    public static func + (instant: Instant, duration: Duration) -> Instant { instant.advanced(by: duration) }
+    /// Returns the time before `duration`.
+    public static func - (instant: Instant, duration: Duration) -> Instant { instant.advanced(by: .zero - duration) }
+    /// Returns the time from `other` to `one`.
+    public static func - (one: Instant, other: Instant) -> Duration { other.duration(to: one) }
+    /// Moves the instant by `duration`.
+    public static func += (instant: inout Instant, duration: Duration) { instant = instant + duration }
   }
 
   /// Creates the clock; all values are equal.
