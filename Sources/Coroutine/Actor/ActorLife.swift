@@ -99,7 +99,7 @@ class ActorLife: @unchecked Sendable {
   final func attach(_ job: Job<Void>) {
     self.job = job
     record = job.record
-    _ = job.completion.addKnown(ActorEndCallback(self), observes: false)
+    _ = job.completion.add(ActorEndCallback(self), observes: .no)
   }
 
   /// Whether a job is the actor's own coroutine.

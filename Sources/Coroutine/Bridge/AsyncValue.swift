@@ -43,7 +43,10 @@ private final class JobWait: TaskWait, @unchecked Sendable {
     super.init()
   }
 
-  override func link() -> Bool { job.completion.add(self) }
+  override func link() -> Bool {
+    job.completion.touch()
+    return job.completion.add(self)
+  }
 
   override func leave() -> Bool {
     switch job.completion.removeUnlessLast(self) {

@@ -223,6 +223,7 @@ public class AnyJob: @unchecked Sendable {
       } else {
         handle.releaseBody(leavesEmpty: false)
         handle.willFail(error)
+        handle.completion.touch()
         _ = handle.completion.fail(error)
       }
     }

@@ -58,10 +58,10 @@ public final class Job<Success: Sendable>: AnyJob, @unchecked Sendable {
     do {
       let value = try takeBody()()
       willSettle()
-      _ = completion.succeedKnown(value)
+      _ = completion.succeed(value)
     } catch {
       willFail(error)
-      _ = completion.failKnown(error)
+      _ = completion.fail(error)
     }
   }
 
@@ -139,7 +139,8 @@ public final class Job<Success: Sendable>: AnyJob, @unchecked Sendable {
   @discardableResult
   public func finally(on queue: DispatchQueue? = nil, _ body: @escaping @Sendable () -> Void) -> Self {
     let handlerTarget = completion.handlerTarget(on: queue)
-    if !completion.add(ClosureCallback { handlerTarget.deliver(body) }, observes: false) { handlerTarget.deliver(body) }
+    completion.touch()
+    if !completion.add(ClosureCallback { handlerTarget.deliver(body) }, observes: .no) { handlerTarget.deliver(body) }
     return self
   }
 }

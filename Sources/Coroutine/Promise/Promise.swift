@@ -512,7 +512,8 @@ extension Job {
   public var uncancelled: Promise<Success> {
     let copy = JobCopy(self)
     start()
-    if !completion.add(copy.callback) { copy.settle() }
+    completion.touch()
+    if !completion.add(copy.callback, observes: .byItself) { copy.settle() }
     return copy
   }
 }
@@ -522,7 +523,7 @@ private final class JobCopy<Success: Sendable>: Promise<Success>, @unchecked Sen
   // Sound because `job` is a constant, and `callback` is made before another thread has the copy.
   private let job: Job<Success>
   /// The job's callback for this copy, whose settling has observers.
-  fileprivate private(set) lazy var callback = ClosureCallback(isForeign: true, marksObserved: true) { [weak self] in
+  fileprivate private(set) lazy var callback = ClosureCallback(isForeign: true) { [weak self] in
     self?.settle()
   }
 

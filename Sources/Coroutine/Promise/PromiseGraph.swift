@@ -627,6 +627,7 @@ extension AnyPromise {
 
   /// Links a callback, as `CompletionRef.add` does.
   final func link(_ callback: WaitCallback) -> Bool {
+    completion.touch()
     guard completion.add(callback) else { return false }
     if isPassive { completion.withLock { if ref.hasDependents { holdWhileAwaited() } } }
     return true

@@ -82,7 +82,13 @@ private final class ObservedAwaitable<Output: Sendable>: Inspectable, @unchecked
 private enum ObservedAwait<Value: Sendable>: SelectOperation {
   static func prepare(_ target: ObservedAwaitable<Value>, _ waiter: SelectWaiterRef) {
     if target.observation == nil, !target.completion.known.isSettled {
-      target.observation = target.observe { _ = target.completion.settle($0) }
+      target.observation = target.observe { outcome in
+        target.completion.touch()
+        switch outcome {
+        case .success(let value): _ = target.completion.succeed(value)
+        case .failure(let error): _ = target.completion.fail(error)
+        }
+      }
     }
   }
   static func attempt(_ target: ObservedAwaitable<Value>, _ waiter: SelectWaiterRef) -> SelectAnswer {

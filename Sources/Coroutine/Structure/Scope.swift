@@ -170,7 +170,7 @@ public final class Scope: @unchecked Sendable {
     let (isSignalled, reason) = (isSignalled, self.reason)
     lock.unlock()
     // A sibling's cancellation may have dropped the child by now.
-    if !job.completion.addKnown(child, observes: false) { child.fire() }
+    if !job.completion.add(child, observes: .no) { child.fire() }
     if isSignalled { job.cancel(reason ?? CancellationError()) }
     job.launch(.queued, holding: anchor)
   }

@@ -81,6 +81,7 @@ public final class StopSignal: Awaitable, CompletionBacked, @unchecked Sendable 
       let inner = signal.lock.withLock { signal.inner.take() }
       guard let inner else { continue }
       untold += inner.values.sorted { $0.number > $1.number }.compactMap(\.signal)
+      signal.completion.touch()
       _ = signal.completion.succeed(())
     }
   }
@@ -89,6 +90,7 @@ public final class StopSignal: Awaitable, CompletionBacked, @unchecked Sendable 
   @_implements(Awaitable,observe(_:))
   public func _observe(_ completion: @escaping @Sendable (Result<Void, any Error>) -> Void) -> AwaitableObservation {
     let callback = ClosureCallback { completion(.success(())) }
+    self.completion.touch()
     guard self.completion.add(callback) else {
       completion(.success(()))
       return AwaitableObservation {}

@@ -123,6 +123,7 @@ extension Job: Awaitable {
     let callback = ClosureCallback(isForeign: isForeign) {
       completion(self.completion.settledOutcome(as: Success.self))
     }
+    self.completion.touch()
     guard self.completion.add(callback) else {
       completion(self.completion.settledOutcome(as: Success.self))
       return AwaitableObservation {}

@@ -5,21 +5,14 @@ import Synchronization
 extension CompletionRef {
   /// Links a callback and retains it; returns false if the completion is settled, and the callback will not be called.
   ///
-  /// `observes`: whether the callback observes a failure.
-  @inlinable
-  func add(_ callback: WaitCallback, observes: Bool = true) -> Bool {
-    pointee.words.touch()
-    return addKnown(callback, observes: observes)
-  }
-
-  /// Links a callback, as add does, where a world knows the use.
+  /// After `touch`, unless a world knows the use.
   @usableFromInline
-  func addKnown(_ callback: WaitCallback, observes: Bool) -> Bool {
+  func add(_ callback: WaitCallback, observes: WaitCallback.Observes = .yes) -> Bool {
     callback.observes = observes
     known.lock.lock()
     defer { unlock() }
     guard !pointee.isReleased || pointee.isCalling || pointee.waiters.first != nil else {
-      if observes { pointee.isObserved.store(true, ordering: .relaxed) }
+      if observes != .no { pointee.isObserved.store(true, ordering: .relaxed) }
       return false
     }
     _ = Unmanaged.passRetained(callback)
@@ -61,7 +54,7 @@ extension CompletionRef {
 extension WaitQueue {
   /// Whether a waiter other than `one` takes the outcome.
   fileprivate func hasConsumer(otherThan one: UnsafeMutablePointer<Waiter>) -> Bool {
-    first { $0 != one && $0.pointee.callbackIfAny?.observes ?? true } != nil
+    first { $0 != one && $0.pointee.callbackIfAny?.observes != .no } != nil
   }
 }
 
@@ -71,17 +64,14 @@ final class ClosureCallback: WaitCallback, @unchecked Sendable {
   // Sound because it is taken once, by the firing thread.
   @exclusivity(unchecked) private var body: (() -> Void)?
   private let runsUsersCode: Bool
-  private let marks: Bool
 
-  init(isForeign: Bool = false, marksObserved: Bool = false, _ body: @escaping () -> Void) {
+  init(isForeign: Bool = false, _ body: @escaping () -> Void) {
     runsUsersCode = isForeign
-    marks = marksObserved
     self.body = body
     super.init()
   }
 
   override var isForeign: Bool { runsUsersCode }
-  override var marksObserved: Bool { marks }
 
   @usableFromInline override func fire() { body.take()?() }
 }

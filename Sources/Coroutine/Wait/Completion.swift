@@ -185,18 +185,15 @@ extension UnsafeMutablePointer where Pointee == Completion {
 
   // MARK: Settling
 
+  /// Tells a world of the use that follows (Shared.swift), which is not a step of the completion's own job.
+  @inlinable @inline(__always)
+  func touch() { pointee.words.touch() }
+
   /// Settles with a value; returns false, and changes nothing, if it was settled before.
   ///
-  /// Wakes and calls all waiters. Any thread; linear in their number.
+  /// Wakes and calls all waiters. Any thread, after `touch` unless a world knows the use; linear in their number.
   @inlinable
   func succeed<Success>(_ value: consuming Success) -> Bool {
-    pointee.words.touch()
-    return succeedKnown(value)
-  }
-
-  /// Settles with a value, as succeed does, where a world knows the use.
-  @inlinable
-  func succeedKnown<Success>(_ value: consuming Success) -> Bool {
     let box = Completion.box(for: Success.self)
     known.lock.lock()
     guard known.state.load(ordering: .relaxed) == Completion.pending else {
@@ -209,16 +206,9 @@ extension UnsafeMutablePointer where Pointee == Completion {
     return true
   }
 
-  /// Settles with a failure, as succeed does with a value.
-  @inlinable
-  func fail(_ error: any Error) -> Bool {
-    pointee.words.touch()
-    return failKnown(error)
-  }
-
-  /// Settles with a failure, as fail does, where a world knows the use.
+  /// Settles with a failure, as `succeed` does with a value.
   @usableFromInline
-  func failKnown(_ error: any Error) -> Bool {
+  func fail(_ error: any Error) -> Bool {
     known.lock.lock()
     guard known.state.load(ordering: .relaxed) == Completion.pending else {
       unlock()
@@ -227,14 +217,6 @@ extension UnsafeMutablePointer where Pointee == Completion {
     pointee.failure = error
     publish(Completion.failed)
     return true
-  }
-
-  @inlinable
-  func settle<Success>(_ outcome: Result<Success, any Error>) -> Bool {
-    switch outcome {
-    case .success(let value): succeed(value)
-    case .failure(let error): fail(error)
-    }
   }
 
   /// Stores the value, under the lock.
@@ -364,7 +346,7 @@ extension UnsafeMutablePointer where Pointee == Completion {
       pointee.waiters.remove(waiter)
       let callback = waiter.pointee.callback
       callback._withUnsafeGuaranteedRef {
-        if $0.observes, !$0.marksObserved { pointee.isObserved.store(true, ordering: .relaxed) }
+        if $0.observes == .yes { pointee.isObserved.store(true, ordering: .relaxed) }
       }
       unlock()
       callback._withUnsafeGuaranteedRef { $0.fire() }

@@ -175,10 +175,11 @@ struct Waiter {
 class WaitCallback: @unchecked Sendable {
   // Sound because the waiter is accessed only under the lock of the source that it is linked in.
   @usableFromInline let waiter: UnsafeMutablePointer<Waiter>
-  /// Whether it observes the outcome, so that a failure is not reported as unhandled.
-  ///
+  /// Whether it observes the outcome, so that a failure is not reported as unhandled; or its `fire` marks the outcome as
+  /// observed, because its consumer may be gone.
+  @usableFromInline enum Observes { case no, yes, byItself }
   /// Set before it is linked.
-  @exclusivity(unchecked) final var observes = true
+  @exclusivity(unchecked) final var observes = Observes.yes
 
   @usableFromInline
   init() {
@@ -190,9 +191,6 @@ class WaitCallback: @unchecked Sendable {
 
   /// Called once, outside every lock, when the awaited event has happened.
   @usableFromInline func fire() {}
-
-  /// Whether `fire` itself marks the outcome as observed, because its consumer may be gone.
-  var marksObserved: Bool { false }
 
   /// Whether `fire` runs code of users, or settles something that does.
   var isForeign: Bool { false }

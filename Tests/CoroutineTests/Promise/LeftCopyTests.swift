@@ -63,7 +63,7 @@ struct LeftCopyTests {
       })
       last.follow(job.uncancelled.uncancelled)
       // Called after the copy, because it was added later.
-      _ = job.completion.add(ClosureCallback { isTold.signal() }, observes: false)
+      _ = job.completion.add(ClosureCallback { isTold.signal() }, observes: .no)
       last.cancel()
       withExtendedLifetime(resolver) {}
     }
@@ -81,7 +81,7 @@ struct LeftCopyTests {
       let job = Self.job(on: queue, gate, failure)
       let copy = job.uncancelled
       if isCancelled { copy.cancel() } else { copy.fulfill(1) }
-      _ = job.completion.add(ClosureCallback { isTold.signal() }, observes: false)
+      _ = job.completion.add(ClosureCallback { isTold.signal() }, observes: .no)
       gate.open()
       isTold.wait()
       withExtendedLifetime(copy) {}

@@ -42,7 +42,10 @@ public final class ProgressPromise<Success: Sendable>: Promise<Success>, @unchec
   fileprivate func changed(after seen: Int) -> Promise<Void> {
     let (change, isFirst) = updates.change(after: seen)
     // Unlike `observe`, this callback does not count as observing a failure.
-    if isFirst { _ = completion.add(ClosureCallback { [updates] in updates.wake() }, observes: false) }
+    if isFirst {
+      completion.touch()
+      _ = completion.add(ClosureCallback { [updates] in updates.wake() }, observes: .no)
+    }
     if isSettled { updates.wake() }
     return change
   }
