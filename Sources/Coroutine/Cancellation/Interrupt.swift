@@ -1,9 +1,10 @@
 import Synchronization
 
 // An interrupt requests an inspection of a job's chain of cancellation frames (Cancellation.swift); if the chain is
-// cancelled, the inspection ends the job's wait. Two parties handle interrupts: the drain of the job's scheduler, and,
-// if the drain of a worker does not reach its inbox because a job computes there, another worker, the rescuer, that has
-// taken the message over (TakeOver.swift).
+// cancelled, the inspection ends the job's wait. On the job's own carrier the inspection happens at once. Elsewhere an
+// interrupt is work that is sent to the job's scheduler. Two parties handle it: the drain of that scheduler, and, if the
+// drain of a worker does not reach its inbox because a job computes there, another worker, the rescuer, that has taken
+// the work over (TakeOver.swift).
 //
 // The frames are on the job's stack, so they may be read only while the job is parked and cannot be resumed.
 //
@@ -13,35 +14,60 @@ import Synchronization
 //
 // JobHold.swift has the states, and why at most one of them inspects, of a job whose frames are complete.
 //
-// Why no request is missed. The flags (of the job and of the frame) are set before the interrupt is sent, and its mark
-// is cleared before the inspection: a later request sends another interrupt. If the job checks after the flags are set,
+// Why no request is missed. The flags (of the job and of the frame) are set before the interrupt is sent, and each
+// request sends one: the first cancellation of a job, of each scope, and each deadline that passes. If the job checks
+// after the flags are set,
 // it sees them: it throws, or inside a shield passes the cancellation on to the scopes outside (`cancellation()`). If
 // it checked before, there are two cases. The scheduler handles the interrupt: the job has begun its wait before that,
 // because both happen on one serial execution, so the interrupt finds it waiting. Or a rescuer finds it waiting, and
 // inspects; if it does not, the interrupt goes back to the scheduler. If the job is on another worker by then, the
 // interrupt is sent after it.
 //
-// A job may leave a queue that is blocked (Arrival.swift), with its interrupt in the inbox of that queue, and an
-// inbox links a record once. Such an interrupt is marked as stray. A later request then sends work that inspects the
-// job to the scheduler where it is. When the queue comes to the stray one, it clears both marks, and sends an interrupt
-// after the job.
+// A job may leave a queue that is blocked (Arrival.swift), with an interrupt in the inbox of that queue. Later requests go
+// to the scheduler where the job is. When the queue comes to the old one, it sends another after the job.
+
+/// The work that inspects the cancellation of a job of another scheduler; it holds the job until it is handled.
+final class Interrupt: @unchecked Sendable {
+  // Sound because only the inbox that holds the item accesses it, and the job is a constant.
+  // The first property, so that the item leads to the object.
+  @exclusivity(unchecked) private var storage = WorkItem(Interrupt.function)
+  let job: AnyJob
+
+  private init(_ job: AnyJob) {
+    self.job = job
+    checkAddress(item, of: &storage)
+  }
+
+  private var item: UnsafeMutablePointer<WorkItem> { propertyAddress(in: self, at: 0, as: WorkItem.self) }
+
+  /// Follows the job. (A scheduler does not call this: it knows interrupts, and inspects.)
+  private static let function: WorkItem.Function = { item in
+    let interrupt: Unmanaged<Interrupt> = object(holding: UnsafeRawPointer(item), at: 0)
+    interrupt.takeRetainedValue().job.interrupt()
+  }
+
+  /// Returns an item that owns its object.
+  static func retained(_ job: AnyJob) -> UnsafeMutablePointer<WorkItem> {
+    let interrupt = Interrupt(job)
+    _ = Unmanaged.passRetained(interrupt)
+    return interrupt.item
+  }
+
+  /// The interrupt of an item, with the reference that its inbox holds; nil for other work.
+  static func owned(by item: UnsafeMutablePointer<WorkItem>) -> Unmanaged<Interrupt>? {
+    item.isRun(by: function) ? object(holding: UnsafeRawPointer(item), at: 0) : nil
+  }
+}
 
 extension AnyJob {
   /// Asks the job's own scheduler to inspect its cancellation.
   ///
   /// Any thread; the caller holds the job.
   func interrupt() {
-    let request = record.hold.requestInterrupt()
     // A dropped job has settled, and may still release its captures, whose code may wait.
     guard !completion.isSettled || record.isDropped else { return }
-    switch request {
-    case .send:
-      // The message holds the job until it is handled.
-      _ = Unmanaged.passRetained(self)
-      currentScheduler.send(.interrupt(record))
-    case .passStray: interruptPastStray()
-    case .nothing: break
-    }
+    let scheduler = currentScheduler
+    if scheduler.isRunningHere { scheduler.inspect(record) } else { scheduler.push(.work(Interrupt.retained(self))) }
   }
 
   /// The current scheduler of the job, retained: the job may move, and its old scheduler end, while the caller uses it.
@@ -52,16 +78,15 @@ extension AnyJob {
 
 extension Scheduler {
   /// Handles an interrupt on this scheduler, or in its place.
-  func handleInterrupt(of job: JobRef) {
-    let handle = job.handle
-    defer { handle.release() }
-    job.hold.takeInterrupt()
-    inspect(job)
+  func handle(_ interrupt: Unmanaged<Interrupt>) {
+    let job = interrupt.takeRetainedValue().job
+    withExtendedLifetime(job) { inspect(job.record) }
   }
 
   /// Inspects the job's cancellation on this scheduler, or in its place; the caller holds the job.
   func inspect(_ job: JobRef) {
     if worker != nil, !isRunningHere { return inspectInPlace(job) }
+    host.willHandleInterrupt()
     guard job.hold.beginInspection() else { return }
     let word = job.pointee.wait.load(ordering: .acquiring)
     // Read after the word: a job that is seen waiting is seen with the scheduler that it waits on.

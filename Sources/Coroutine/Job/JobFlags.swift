@@ -1,14 +1,12 @@
 /// The bits of `JobRecord.flags`.
 ///
-/// JobHold.swift has the protocol of the bits about the job's holder and its interrupt.
+/// JobHold.swift has the protocol of the bits about the job's holder.
 @usableFromInline
 enum JobFlags {
   /// The job was cancelled.
   @usableFromInline static let cancelled: UInt32 = 1
   /// A frame of the cancellation chain (deadline, scope) may be cancelled.
   @usableFromInline static let signalled: UInt32 = 2
-  /// An interrupt of this job is in an inbox.
-  @usableFromInline static let interruptPending: UInt32 = 4
   /// The job has been enqueued; a lazy job has not until its start.
   @usableFromInline static let enqueued: UInt32 = 8
   /// A wait of the job has thrown the failure of another job, of a promise or of a channel; see ReceivedFailure.swift.
@@ -28,8 +26,6 @@ enum JobFlags {
   static let keepsThread: UInt32 = 1024
   /// The body has begun, or the job has failed in its place (JobStart.swift).
   @usableFromInline static let begun: UInt32 = 2048
-  /// The pending interrupt is in the inbox of a scheduler that the job has left.
-  static let strayInterrupt: UInt32 = 32768
   /// A counter in the remaining bits: the number of schedulers that handle an interrupt of the job, of which at most
   /// one reads its frames.
   @usableFromInline static let inspecting: UInt32 = 0xFFFC_0000

@@ -22,11 +22,6 @@ public import Synchronization
 //
 // A steal may also move a FOREIGN job that the drain has queued: `deferWake` then leaves it to its holder.
 //
-// An interrupt is the message that asks the job's scheduler to inspect the frames:
-//
-//    NONE -- request: the caller sends the message --> PENDING -- leaveInterrupt: the job goes elsewhere --> STRAY
-//      ^ <------- takeInterrupt, before the inspection -----+-------------------------------------------------+
-//
 // All of this is in one word with the job's other flags, and changed by atomic read-modify-writes in this file only.
 //
 // A wake against a release. A foreign job publishes its waits while it runs outside its scheduler. So a waker may queue
@@ -73,7 +68,7 @@ public import Synchronization
 // its own carrier only. Step 3 shows that the job is parked in the wait of w, and not in an earlier one: the job begins
 // each wait by a new word, on its own carrier.
 
-/// The operations on the hold and the interrupt of a job.
+/// The operations on the hold of a job.
 @usableFromInline
 struct JobHold {
   @usableFromInline let job: JobRef
@@ -180,41 +175,6 @@ struct JobHold {
       successOrdering: .acquiringAndReleasing,
       failureOrdering: .relaxed
     ).exchanged
-  }
-
-  // MARK: Interrupts
-
-  /// The next step of the caller of `requestInterrupt`.
-  enum Request { case send, nothing, passStray }
-
-  /// Marks an interrupt as pending.
-  func requestInterrupt() -> Request {
-    let old = job.pointee.flags.bitwiseOr(JobFlags.interruptPending, ordering: .acquiringAndReleasing).oldValue
-    if old & JobFlags.interruptPending == 0 { return .send }
-    return old & JobFlags.strayInterrupt == 0 ? .nothing : .passStray
-  }
-
-  /// Notes that the interrupt was taken out of its inbox: the next request sends another one.
-  func takeInterrupt() {
-    let bits = JobFlags.interruptPending | JobFlags.strayInterrupt
-    _ = job.pointee.flags.bitwiseAnd(~bits, ordering: .acquiringAndReleasing)
-  }
-
-  /// Notes that the job has left the scheduler whose inbox has its interrupt, if there is one.
-  ///
-  /// Called by the job's new scheduler, before the job runs there. A request that came before has its flags set, which
-  /// the job sees at its next wait.
-  func leaveInterrupt() {
-    var flags = job.pointee.flags.load(ordering: .relaxed)
-    while flags & JobFlags.interruptPending != 0 {
-      let (isNoted, seen) = job.pointee.flags.compareExchange(
-        expected: flags,
-        desired: flags | JobFlags.strayInterrupt,
-        ordering: .acquiringAndReleasing
-      )
-      if isNoted { return }
-      flags = seen
-    }
   }
 }
 

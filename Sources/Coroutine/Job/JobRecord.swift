@@ -15,7 +15,6 @@ public import Synchronization
 //                       thread that has claimed its wait and moves it to another worker; read by any thread
 //   next                the owner of the queue that the job is in, or the thread that has claimed its wait and not yet
 //                       woken it
-//   interruptLink       the thread that set the `interruptPending` flag
 //   owner               the home scheduler's live lock, until the job is published; then its own carrier; read by any
 //                       thread
 //   live links          the home scheduler's live lock
@@ -61,21 +60,20 @@ struct JobRecord: ~Copyable {
   @usableFromInline var locals: Unmanaged<LocalBinding>?
 
   // The infrequently used fields.
-  /// What a job needs in one of its states only.
+  /// What a job needs in one of its states only, before its body begins.
   ///
   ///     state                   word                              access
   ///     lazy, before its start  its anchor, with a reference and  the thread that launches it, then the one that
   ///                             `isAnchor`, or 0 (AnyJob.launch)  starts it, or the deinit
   ///     in a LaunchStack        the job in front of it            under the lock of the worker's ReadyQueue
-  ///     in a select             the address of the waiters, as    written on the job's own carrier; read by dumps
-  ///                             long as `wait` does not change
-  ///
-  /// The first two states come before the body begins, the last one after that.
   @usableFromInline let stateWord = Atomic<UInt>(0)
   @usableFromInline var home: Unmanaged<Scheduler>
   @usableFromInline var previousLive: JobRef?
   @usableFromInline var nextLive: JobRef?
-  @usableFromInline var interruptLink: UInt = 0
+  /// The address of the waiters of the select that the job waits in, as long as `wait` does not change.
+  ///
+  /// Written on the job's own carrier; read by dumps.
+  @usableFromInline let selectWaiters = Atomic<UInt>(0)
   @usableFromInline let cancelReason = Atomic<Unmanaged<CancelReason>?>(nil)
   /// Number, name and launch site.
   ///

@@ -140,7 +140,6 @@ extension Scheduler {
     job.handle._withUnsafeGuaranteedRef {
       $0.withMove { job.pointee.scheduler.store(Unmanaged.passUnretained(self), ordering: .releasing) }
     }
-    job.hold.leaveInterrupt()
     // The coroutine holds it until its deadlines have moved.
     if !oldScheduler.isImmortal { old.release() }
   }

@@ -23,9 +23,8 @@ public import Synchronization
 // its WorkerState. So does one that looks through the messages (`contains`): nobody takes them, or changes their links,
 // meanwhile. A queue's inbox is emptied by its drain only.
 //
-// A message is an address with a tag in its low bits: a job (linked by `next`), an interrupt of a job (linked by
-// `interruptLink`, so that both can be under way at once), a work item (WorkItem.swift), or a job of Swift Concurrency
-// (SwiftJob.swift).
+// A message is an address with a tag in its low bits: a job (linked by `next`), a work item (WorkItem.swift), or a job of
+// Swift Concurrency (SwiftJob.swift).
 
 @usableFromInline
 struct Inbox: ~Copyable {
@@ -34,7 +33,6 @@ struct Inbox: ~Copyable {
 
   enum Message {
     case job(JobRef)
-    case interrupt(JobRef)
     case work(UnsafeMutablePointer<WorkItem>)
     case swiftJob(SwiftJobRef)
   }
@@ -205,17 +203,15 @@ struct Inbox: ~Copyable {
   static func encode(_ message: Message) -> UInt {
     switch message {
     case .job(let job): UInt(bitPattern: job)
-    case .interrupt(let job): UInt(bitPattern: job) | 1
-    case .work(let item): UInt(bitPattern: item) | 2
-    case .swiftJob(let job): UInt(bitPattern: job) | 3
+    case .work(let item): UInt(bitPattern: item) | 1
+    case .swiftJob(let job): UInt(bitPattern: job) | 2
     }
   }
 
   static func decode(_ word: UInt) -> Message {
     switch word & 3 {
     case 0: .job(JobRef(bitPattern: word)!)
-    case 1: .interrupt(JobRef(bitPattern: word & ~3)!)
-    case 2: .work(UnsafeMutablePointer(bitPattern: word & ~3)!)
+    case 1: .work(UnsafeMutablePointer(bitPattern: word & ~3)!)
     default: .swiftJob(SwiftJobRef(bitPattern: word & ~3)!)
     }
   }
@@ -223,7 +219,6 @@ struct Inbox: ~Copyable {
   static func link(_ word: UInt) -> UInt {
     switch decode(word) {
     case .job(let job): UInt(bitPattern: job.pointee.next)
-    case .interrupt(let job): job.pointee.interruptLink
     case .work(let item): item.pointee.link
     case .swiftJob(let job): job.pointee.link
     }
@@ -233,7 +228,6 @@ struct Inbox: ~Copyable {
     switch decode(word) {
     // `next` holds a tagged word while the job is in an inbox, and a pointer again once it is in a ready queue.
     case .job(let job): job.pointee.next = JobRef(bitPattern: link)
-    case .interrupt(let job): job.pointee.interruptLink = link
     case .work(let item): item.pointee.link = link
     case .swiftJob(let job): job.pointee.link = link
     }

@@ -18,7 +18,7 @@ final class Scheduler: @unchecked Sendable {
   let inbox = Inbox()
   @usableFromInline let readyQueue: UnsafeMutablePointer<ReadyQueue>
   /// The driver's work beside ready jobs: handlers, jobs of Swift Concurrency (Scheduler+Swift.swift), and on a worker
-  /// requests to take over from another one, or to inspect a job.
+  /// requests to take over from another one.
   ///
   /// Accessed by the drain, and by the jobs that run in it.
   @exclusivity(unchecked) var work = WorkQueue()
@@ -133,13 +133,12 @@ final class Scheduler: @unchecked Sendable {
   func handle(_ message: Inbox.Message) {
     switch message {
     case .job(let job): readyQueue.append(job)
-    case .interrupt(let job):
-      host.willHandleInterrupt()
-      handleInterrupt(of: job)
     case .swiftJob: work.append(message)
     case .work(let item):
       if item == timerWakeup.item {
         timerWakeupArrived()
+      } else if let interrupt = Interrupt.owned(by: item) {
+        handle(interrupt)
       } else if worker != nil, let arrival = Arrival.owned(by: item) {
         // A coroutine that is ready can be stolen, and work cannot.
         if let job = arrive(arrival) { readyQueue.append(job) }
@@ -160,17 +159,13 @@ final class Scheduler: @unchecked Sendable {
   func submit() {
     while true {
       if host.submit(self, isImmortal ? liveness.anchor : currentAnchor) { return }
-      // Nothing of this scheduler was live. So the messages are interrupts of finished jobs, which need no drain, and
-      // jobs of Tasks that outlived the coroutine that started them. But another thread may have pinned the queue
-      // since, and sent a job that must run there. A pin comes before its messages, so it is seen here.
+      // Nothing of this scheduler was live. So the messages are interrupts of jobs that have ended or left, which need no
+      // drain, and jobs of Tasks that outlived the coroutine that started them. But another thread may have pinned the
+      // queue since, and sent a job that must run there. A pin comes before its messages, so it is seen here.
       var late: [Inbox.Message] = []
       inbox.takeAll(as: nil) { late.append($0) }
       late.forEach(handle)
-      if !hasLive {
-        runSwiftJobsElsewhere()
-        // Interrupts of jobs that have ended here, or left (StrayInterrupt.swift): these follow the job.
-        while case .work(let item)? = work.popFirst() { item.run() }
-      }
+      if !hasLive { runSwiftJobsElsewhere() }
       guard readyQueue.pointee.queue.isEmpty, work.isEmpty else { continue }
       prepareToIdle()
       // No drain has measured it.

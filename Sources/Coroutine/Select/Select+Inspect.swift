@@ -14,7 +14,7 @@ extension Inspection {
     let lock = source.waitLock
     lock.pointee.lock()
     defer { lock.pointee.unlock() }
-    let waiters = SelectWaiterRef(bitPattern: job.pointee.stateWord.load(ordering: .acquiring))
+    let waiters = SelectWaiterRef(bitPattern: job.pointee.selectWaiters.load(ordering: .acquiring))
     let count = job.pointee.selectCount.load(ordering: .relaxed)
     // Read after the address: the address of a later select would come with a later word.
     guard let waiters, job.pointee.wait.load(ordering: .acquiring) == word else { return nil }

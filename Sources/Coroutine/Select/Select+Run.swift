@@ -82,7 +82,7 @@ enum SelectRun {
       return last
     }
     // What dumps read.
-    job.pointee.stateWord.store(UInt(bitPattern: waiters), ordering: .releasing)
+    job.pointee.selectWaiters.store(UInt(bitPattern: waiters), ordering: .releasing)
     job.pointee.selectCount.store(UInt8(truncatingIfNeeded: count), ordering: .relaxed)
     let timeout = last.map { waiters[$0].words[0] }
     let reason = try park(carrier, job, for: locks.firstTarget, timeout) { epoch in

@@ -274,7 +274,7 @@ package struct Candidate {
     switch Inbox.decode(word) {
     case .work(let item): item.run()
     case .swiftJob(let job): executor.scheduler.perform(job)
-    case .job, .interrupt: misuse("a coroutine is resumed, not run")
+    case .job: misuse("a coroutine is resumed, not run")
     }
   }
 }

@@ -83,12 +83,14 @@ extension Scheduler {
         job.pointee.scheduler.store(.passUnretained(self), ordering: .releasing)
         noteSteal(of: 1)
         readyQueue.append(job)
-      case .interrupt: interrupts.append(message)
-      case .work: push(message)
+      case .work(let item):
+        if Interrupt.owned(by: item) == nil { push(message) } else { interrupts.append(message) }
       case .swiftJob: victim.push(message)
       }
     }
-    while case .interrupt(let job)? = interrupts.popFirst() { victim.handleInterrupt(of: job) }
+    while case .work(let item)? = interrupts.popFirst() {
+      if let interrupt = Interrupt.owned(by: item) { victim.handle(interrupt) }
+    }
     if victim.runHandlers().isReady { victim.sendTimerWakeup() }
   }
 
@@ -104,8 +106,9 @@ extension Scheduler {
   private func mayBeTakenOver(_ message: Inbox.Message) -> Bool {
     switch message {
     case .job(let job): job.hold.mayMove
-    case .interrupt(let job): job.seemsWaiting
-    case .work(let item): item != timerWakeup.item
+    case .work(let item):
+      // The interrupt of a job that runs would go back and forth between the two workers.
+      Interrupt.owned(by: item)?._withUnsafeGuaranteedRef { $0.job.record.seemsWaiting } ?? (item != timerWakeup.item)
     case .swiftJob: false
     }
   }

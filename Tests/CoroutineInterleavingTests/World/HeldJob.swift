@@ -111,9 +111,6 @@ final class HeldJob {
   func addRescuer(_ name: String) {
     run.thread(name) { [unowned self] in
       job.record.pointee.flags.bitwiseOr(JobFlags.signalled, ordering: .acquiringAndReleasing)
-      // Otherwise the interrupt is in the inbox already, and left to the scheduler.
-      guard job.record.hold.requestInterrupt() == .send else { return }
-      job.record.hold.takeInterrupt()
       home.inspectInPlace(job.record)
     }
   }

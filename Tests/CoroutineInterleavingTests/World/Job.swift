@@ -41,9 +41,6 @@ final class AnyJob {
 
   func withMove<Output>(_ body: () -> Output) -> Output { move.withLock(body) }
 
-  /// No model leaves an interrupt behind.
-  func interruptPastStray() { fatalError("a stray interrupt") }
-
   static func fail(_ job: JobRef, _ error: any Error) { fatalError("\(error)") }
 
   final class Completion {

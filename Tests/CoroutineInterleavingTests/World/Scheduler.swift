@@ -46,9 +46,10 @@ final class Scheduler: @unchecked Sendable {
   func handle(_ message: Inbox.Message) {
     switch message {
     case .job(let job): readyQueue.append(job)
-    case .interrupt(let job): handleInterrupt(of: job)
     case .work(let item):
-      if worker != nil, let arrival = Arrival.owned(by: item) {
+      if let interrupt = Interrupt.owned(by: item) {
+        handle(interrupt)
+      } else if worker != nil, let arrival = Arrival.owned(by: item) {
         if let job = arrive(arrival) { readyQueue.append(job) }
       } else if worker == nil || work.isEmpty {
         work.append(message)
@@ -59,6 +60,7 @@ final class Scheduler: @unchecked Sendable {
     }
   }
 
+  let host = ModelHost()
   let isImmortal = true
   /// The pins, less those that were given up.
   var pins = 0
@@ -91,6 +93,10 @@ final class Scheduler: @unchecked Sendable {
       Carrier.enter(self) { _ in drain() }
     }
   }
+}
+
+struct ModelHost {
+  func willHandleInterrupt() {}
 }
 
 enum SchedulerRegistry {

@@ -7,10 +7,10 @@ import Testing
 struct JobFlagsTests {
   @Test func `share no bit`() {
     let flags: [UInt32] = [
-      JobFlags.cancelled, JobFlags.signalled, JobFlags.interruptPending, JobFlags.enqueued, JobFlags.gotFailure,
+      JobFlags.cancelled, JobFlags.signalled, JobFlags.enqueued, JobFlags.gotFailure,
       JobFlags.foreign, JobFlags.deferredWake, JobFlags.deferredInterrupt, JobFlags.shielded,
       JobFlags.inheritsTaskLocals, JobFlags.keepsThread, JobFlags.begun,
-      JobFlags.strayInterrupt, JobFlags.inspecting,
+      JobFlags.inspecting,
     ]
     #expect(flags.reduce(0, |) == flags.reduce(0, &+))
     #expect(JobFlags.needsCancellationCheck == JobFlags.cancelled | JobFlags.signalled)

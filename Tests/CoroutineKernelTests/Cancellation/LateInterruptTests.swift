@@ -3,10 +3,9 @@ import Testing
 
 @testable import Coroutine
 
-/// The second way to inspect a job (StrayInterrupt.swift), sent to a queue that the job has left at that moment, and on
-/// which nothing is live any more.
+/// An interrupt (Interrupt.swift) in the inbox of a queue that the job has left, and on which nothing is live any more.
 @Suite("An interrupt of a job that has left a queue", .timeLimit(.minutes(5)))
-struct StrayInterruptTests {
+struct LateInterruptTests {
   /// The scheduler of a queue whose only job has ended.
   ///
   /// The scheduler has given its queue up, which the caller holds.
@@ -23,7 +22,7 @@ struct StrayInterruptTests {
     let scheduler = try await over(queue, job)
     let isSent = Gate()
     startThread {
-      job.interruptPastStray()
+      scheduler.push(.work(Interrupt.retained(job)))
       isSent.open()
     }
     try await isSent.value
@@ -40,7 +39,7 @@ struct StrayInterruptTests {
     #expect(!job.record.claimCancel())
     let isSent = Gate()
     startThread {
-      scheduler.push(.work(ClosureWork.retained({ scheduler.inspect(job.record) }, nil)))
+      scheduler.push(.work(Interrupt.retained(job)))
       isSent.open()
     }
     try await isSent.value
