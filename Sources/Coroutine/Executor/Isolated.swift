@@ -132,8 +132,7 @@ enum Isolation {
         try Carrier.switchOver(carrier, job, to: home, holding: anchor)
       }
     } catch {
-      // A forked child is outside of the coroutine, which has stayed in the parent with its queues.
-      if !ForkedChild.isHere { misuse("a coroutine in co_isolated could not go back to its own queue: \(error)") }
+      misuse("a coroutine in co_isolated could not go back to its own queue: \(error)")
     }
   }
 }

@@ -8,8 +8,8 @@ import Synchronization
 /// Drives a scheduler: gives it threads, wakes it for its timers, and knows whether it is current.
 ///
 /// The hosts are a Dispatch queue (QueueHost), a thread of the worker pool (WorkerHost), a loop of another library
-/// (LoopHost), a simulated world (SimulatedHost), and the host of a forked child (RefusingHost). The scheduler calls
-/// the methods below, and never tests for the kind of its host. A host belongs to one scheduler.
+/// (LoopHost), and a simulated world (SimulatedHost). The scheduler calls the methods below, and never tests for the kind
+/// of its host. A host belongs to one scheduler.
 ///
 /// Anchor. The object that owns the scheduler, a Dispatch queue for instance, is its anchor. The scheduler holds its
 /// anchor while any of its jobs or handlers is live, and passes it to the methods that need it.
@@ -23,8 +23,6 @@ class Host: @unchecked Sendable {
   let controlsOrder: Bool
   /// Whether the scheduler releases its anchor when nothing of it is live.
   let releasesAnchor: Bool
-  /// Whether the host fails every job in place of running it, as in a forked child.
-  let refusesJobs: Bool
   /// Whether the drain may poll its inbox before it goes idle (Scheduler.swift).
   ///
   /// False on a loop of another library, which could not poll its own events in that time, and where time is virtual.
@@ -36,14 +34,12 @@ class Host: @unchecked Sendable {
     label: String,
     controlsOrder: Bool = false,
     releasesAnchor: Bool = false,
-    refusesJobs: Bool = false,
     mayPoll: Bool = true,
     hasOwnThread: Bool = false
   ) {
     self.label = label.asWord
     self.controlsOrder = controlsOrder
     self.releasesAnchor = releasesAnchor
-    self.refusesJobs = refusesJobs
     self.mayPoll = mayPoll
     self.hasOwnThread = hasOwnThread
   }

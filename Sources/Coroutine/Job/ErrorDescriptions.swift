@@ -40,10 +40,6 @@ extension CoroutineError: CustomStringConvertible {
     case .cannotPin:
       "a coroutine keeps its thread in co_pinned only where the runtime owns the thread, and does not move to a queue "
         + "inside of it; launch it without a queue, and call co_switch before or after co_pinned"
-    case .afterFork:
-      "this process is a forked child, and the threads that run coroutines stayed in its parent; call exec or _exit, or use "
-        + "generators, which need no thread; launch coroutines in the parent, or fork before the first launch, "
-        + "handler, executor or signal (co_signals, dumpOnSignal), and before any use of Dispatch or Tasks"
     }
   }
 

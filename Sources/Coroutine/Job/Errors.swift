@@ -56,7 +56,7 @@ public struct CoroutineError: Error, Equatable {
   enum Cause: UInt8, Sendable {
     case notInCoroutine, insideTask, abandoned, invalidCallback, wouldDeadlock, cycle, alreadyRunning, yieldInsideScope
     case badDescriptor, cannotWatch, stackTooLarge, outOfStacks
-    case invalidCount, cannotPin, afterFork, tooManyCases
+    case invalidCount, cannotPin, tooManyCases
   }
 
   /// The number that the cause is about: the bytes of a stack, a limit, a count, an error number; 0 if there is none.
@@ -143,10 +143,4 @@ extension CoroutineError {
   /// ``co_pinned(_:)`` was called where the runtime owns no thread, as on a dispatch queue, or the coroutine would have
   /// to leave its thread inside of it.
   public static var cannotPin: CoroutineError { CoroutineError(.cannotPin) }
-  /// This process was forked after its parent had used the runtime, and has none of the threads that run coroutines.
-  ///
-  /// A child that is forked before the first launch, handler, executor or signal (``co_signals(_:)``,
-  /// ``CoroutineRuntime/dumpOnSignal(_:)``) may launch. If the parent had used Dispatch or Tasks, and no coroutines,
-  /// launches on queues throw this error, and launches on the worker pool run.
-  public static var afterFork: CoroutineError { CoroutineError(.afterFork) }
 }

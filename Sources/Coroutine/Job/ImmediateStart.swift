@@ -11,9 +11,6 @@ extension AnyJob {
   final func runImmediately() {
     let outer = Carrier.current
     let home = record.pointee.scheduler.load(ordering: .relaxed)
-    if !cco_uses(CCO_USES_QUEUES), home._withUnsafeGuaranteedRef({ $0.refusesJobs }) {
-      return AnyJob.fail(record, CoroutineError.afterFork)
-    }
     let isForeign = outer?.pointee.scheduler?.toOpaque() != home.toOpaque()
     if isForeign { record.hold.take() }
     cco_guard_thread()

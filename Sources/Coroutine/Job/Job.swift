@@ -111,8 +111,7 @@ public final class Job<Success: Sendable>: AnyJob, @unchecked Sendable {
   /// it: waiting there blocks for ever. In the body of a ``co_blocking(_:)`` the thread does not count towards
   /// ``CoroutineRuntime/blockingThreadLimit`` while it waits, so the job may use co_blocking too.
   /// - Throws: The job's error; ``CoroutineError/wouldDeadlock``, at once, inside a coroutine, or on the queue that the
-  ///   job needs, or on a queue that targets it; ``CoroutineError/afterFork`` in a forked child, for a job of the parent
-  ///   that has not ended.
+  ///   job needs, or on a queue that targets it. A forked child that waits for a job of its parent ends.
   @discardableResult
   @available(*, noasync, message: "await `value`")
   public func blockingWait() throws -> Success {
@@ -122,7 +121,7 @@ public final class Job<Success: Sendable>: AnyJob, @unchecked Sendable {
       throw CoroutineError.wouldDeadlock(because: .blocksCoroutine)
     }
     if !completion.isSettled {
-      if ForkedChild.isHere, !currentScheduler.refusesJobs { throw CoroutineError.afterFork }
+      ForkedChild.mayWait()
       if currentScheduler.isCurrent { throw CoroutineError.wouldDeadlock(because: .blocksOwnQueue) }
       completion.blockThread { start() }
     }

@@ -33,8 +33,8 @@ public struct StartMode: Sendable, Hashable, CustomStringConvertible {
 /// let length = try job.join()
 /// ```
 ///
-/// Does not suspend, except that an immediate body runs until it first suspends; may be called anywhere. In a forked
-/// child of a process that had launched before, the job fails with ``CoroutineError/afterFork`` before this returns.
+/// Does not suspend, except that an immediate body runs until it first suspends; may be called anywhere. A forked
+/// child of a process that had launched before ends here, with a sentence.
 ///
 /// The body sees the bindings that are current at the launch: those of every ``CoroutineLocal``, and task-locals as a
 /// Task sees them. Passing on CoroutineLocals, and the task-locals that the calling coroutine has itself inherited,
@@ -108,15 +108,15 @@ enum Launch {
       let current = job.pointee.scheduler.load(ordering: .relaxed)
       return current._withUnsafeGuaranteedRef { $0.isImmortal } ? current : current.retain()
     }
-    return (worker ?? ForkedChild.scheduler).forRecord()
+    return worker.forRecord()
   }
 
-  /// The worker for a launch outside the coroutines of the pool; nil in a forked child that is refused.
-  static var worker: Scheduler? {
+  /// The worker for a launch outside the coroutines of the pool.
+  static var worker: Scheduler {
     // In a simulated world, that of its pool. The driver runs handlers and blocking bodies.
     if let simulated = Host.simulated(nil) { return simulated }
-    // No thread of a child that is refused is in a coroutine, so launches inside a coroutine need no check.
-    if ForkedChild.refuses(CCO_USES_THREADS) { return nil }
+    // No thread of a forked child is in a coroutine of its parent, so launches inside a coroutine need no check.
+    ForkedChild.use(CCO_USES_THREADS)
     return ownWorker ?? WorkerPool.shared.nextWorker()
   }
 

@@ -11,8 +11,7 @@ import Synchronization
 //                        world's for the pool
 //   CoroutineWorker      the worker                                                     none
 //
-// In a forked child that may not use a target, its scheduler is nil (ForkedChild.swift): a launch there takes the
-// scheduler that fails each job, and `co_switch` throws.
+// A forked child that does not have the target's threads ends where it asks for the scheduler (ForkedChild.swift).
 //
 // `co_launch`, `Scope.launch` and `co_switch` exist twice, for a queue and for any target. Only where the parameter is
 // a queue can a call leave it out, or write `nil` or `.main`. The general ones are disfavoured. Otherwise the compiler
@@ -32,29 +31,27 @@ public protocol LaunchTarget: Sendable {
 
 /// The scheduler of a ``LaunchTarget``, and the object that keeps that scheduler in memory.
 public struct _LaunchDestination {
-  /// The scheduler; nil in a forked child that must not use it.
-  let scheduler: Scheduler?
+  let scheduler: Scheduler
   /// The owner of the scheduler, which is held while a job of the scheduler is live.
   @usableFromInline let anchor: Anchor?
 
   /// The scheduler for a launch, with a reference for the job's record unless it is immortal.
-  @usableFromInline var forLaunch: Unmanaged<Scheduler> { (scheduler ?? ForkedChild.scheduler).forRecord() }
+  @usableFromInline var forLaunch: Unmanaged<Scheduler> { scheduler.forRecord() }
 }
 
 extension DispatchQueue: LaunchTarget {
   /// The queue, or what a simulated world has in its place.
   public var _destination: _LaunchDestination {
-    _LaunchDestination(
-      scheduler: ForkedChild.refuses(CCO_USES_QUEUES) ? nil : QueueHost.scheduler(for: self),
-      anchor: self
-    )
+    ForkedChild.use(CCO_USES_QUEUES)
+    return _LaunchDestination(scheduler: QueueHost.scheduler(for: self), anchor: self)
   }
 }
 
 extension HostedScheduler: LaunchTarget {
   /// The host's coroutines.
   public var _destination: _LaunchDestination {
-    _LaunchDestination(scheduler: ForkedChild.refuses(CCO_USES_THREADS) ? nil : scheduler, anchor: nil)
+    ForkedChild.use(CCO_USES_THREADS)
+    return _LaunchDestination(scheduler: scheduler, anchor: nil)
   }
 }
 

@@ -299,15 +299,15 @@ extension Promise {
 
   /// Runs `body` as a block of `queue`, where it may block, and returns a promise for its result or error.
   ///
-  /// If the promise is cancelled before the block begins, `body` never runs. In a forked child whose parent had used
-  /// the runtime or Dispatch, the promise rejects with ``CoroutineError/afterFork``.
+  /// If the promise is cancelled before the block begins, `body` never runs. A forked child whose parent had used the
+  /// runtime or Dispatch ends here.
   public static func running(
     on queue: DispatchQueue,
     file: StaticString = #fileID,
     line: UInt = #line,
     _ body: @escaping @Sendable () throws -> Success
   ) -> Promise {
-    if ForkedChild.refuses(CCO_USES_QUEUES) { return .failure(CoroutineError.afterFork, file: file, line: line) }
+    ForkedChild.use(CCO_USES_QUEUES)
     let promise = Promise(file: file, line: line)
     // The work is the block, which checks whether the promise is pending.
     promise.onCancel = {}
@@ -318,15 +318,14 @@ extension Promise {
   /// Runs async code as a Task, and returns a promise for its result or error.
   ///
   /// Cancelling the promise cancels the Task. The Task sees the current task-locals and ``CoroutineLocal`` bindings.
-  /// In a forked child whose parent had used the runtime or Dispatch, the promise rejects with
-  /// ``CoroutineError/afterFork``.
+  /// A forked child whose parent had used the runtime or Dispatch ends here.
   public static func task(
     priority: TaskPriority? = nil,
     file: StaticString = #fileID,
     line: UInt = #line,
     _ operation: @escaping @Sendable () async throws -> Success
   ) -> Promise {
-    if ForkedChild.refuses(CCO_USES_QUEUES) { return .failure(CoroutineError.afterFork, file: file, line: line) }
+    ForkedChild.use(CCO_USES_QUEUES)
     let task = SetOnce<Task<Void, Never>>()
     let cancel: @Sendable () -> Void = { task.value?.cancel() }
     return Promise(onCancel: cancel, file: file, line: line) { done in
@@ -374,7 +373,7 @@ extension Promise {
     // A carrier without a job runs handlers.
     if Carrier.current != nil { throw CoroutineError.wouldDeadlock(because: .blocksCoroutine) }
     if !completion.isSettled {
-      if ForkedChild.isHere { throw CoroutineError.afterFork }
+      ForkedChild.mayWait()
       if needsThisThread { throw CoroutineError.wouldDeadlock(because: .blocksHandler) }
       completion.blockThread()
     }

@@ -91,10 +91,7 @@ class Run: Upstreams, @unchecked Sendable {
     _ body: @escaping @Sendable () throws -> Output
   ) {
     let queue = queueOfHandlers(queue)
-    if ForkedChild.refuses(queue == nil ? CCO_USES_THREADS : CCO_USES_QUEUES) {
-      result.fail(CoroutineError.afterFork)
-      return
-    }
+    ForkedChild.use(queue == nil ? CCO_USES_THREADS : CCO_USES_QUEUES)
     // Its release rejects the result, if that is pending.
     let guarantor = Resumer(PromiseTarget(result))
     let job = Job(

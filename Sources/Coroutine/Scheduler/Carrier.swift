@@ -100,9 +100,12 @@ struct Carrier: ~Copyable {
     return (carrier, job)
   }
 
-  /// The error of a wait outside a coroutine; a separate one in a forked child, where a launch would not help.
+  /// The error of a wait outside a coroutine; ends a forked child, where a launch would not help.
   @usableFromInline static var outside: CoroutineError {
-    @inline(never) get { ForkedChild.isHere ? .afterFork : .notInCoroutine }
+    @inline(never) get {
+      ForkedChild.mayWait()
+      return .notInCoroutine
+    }
   }
 
   /// Returns the carrier and job of code that is about to wait.

@@ -86,20 +86,19 @@ final class Scheduler: @unchecked Sendable {
     // From here on a launch finds the task-locals that it passes on.
     cco_start()
     self.host = host
-    // In a forked child no other thread counts.
-    counters = host.refusesJobs ? SchedulerRegistry.ended : CounterWords()
+    counters = CounterWords()
     liveness = Liveness(anchor: anchor, releasesAnchor: host.releasesAnchor)
     isImmortal = anchor != nil
     worker = pool.map { _ in Unmanaged.passRetained(WorkerState(index)) }
     readyQueue = .allocate(capacity: 1)
     readyQueue.initialize(to: ReadyQueue(workerPool: pool.map(Unmanaged.passUnretained)))
     identity = SerialIdentity(self)
-    if !host.refusesJobs { SchedulerRegistry.add(self) }
+    SchedulerRegistry.add(self)
   }
 
   deinit {
     SchedulerRegistry.remove(self)
-    if !host.refusesJobs { counters.free() }
+    counters.free()
     // The reference count orders the last release after the last drain's use of the stacks. ThreadSanitizer does not
     // know that; it knows the store by which that drain went idle.
     _ = inbox.head.load(ordering: .acquiring)

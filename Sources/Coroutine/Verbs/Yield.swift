@@ -103,7 +103,7 @@ private func switchOver(to target: some LaunchTarget) throws {
   try job.checkCancelled()
   try job.requireMovable()
   let destination = target._destination
-  guard let scheduler = destination.scheduler else { throw CoroutineError.afterFork }
+  let scheduler = destination.scheduler
   if job.pointee.scheduler.load(ordering: .relaxed).toOpaque() == Unmanaged.passUnretained(scheduler).toOpaque() {
     return try co_yield()
   }

@@ -98,9 +98,7 @@ extension [ScopeToCancel] {
 @usableFromInline final class LocalBinding {}
 @usableFromInline final class CancelReason {}
 
-enum CoroutineError: Error {
-  case afterFork
-}
+enum CoroutineError: Error {}
 
 enum ForkedChild {
   static func noteUse() {}

@@ -12,7 +12,6 @@ final class Scheduler: @unchecked Sendable {
   @usableFromInline let readyQueue: UnsafeMutablePointer<ReadyQueue>
   let worker: Unmanaged<WorkerState>?
   var work = WorkQueue()
-  let refusesJobs = false
   /// Closed while no drain is submitted.
   let gate = Gate()
   private var isSubmitted = false

@@ -6,7 +6,7 @@ struct GrowingTypesTests {
   static let causes: [CoroutineError] = [
     .notInCoroutine, .insideTask, .abandoned, .invalidCallback, .wouldDeadlock, .cycle, .alreadyRunning,
     .yieldInsideScope, .badDescriptor, .cannotWatch, .stackTooLarge, .outOfStacks,
-    .invalidCount, .cannotPin, .afterFork,
+    .invalidCount, .cannotPin,
   ]
 
   @Test func `a cause of a CoroutineError matches itself, and no other`() {

@@ -61,7 +61,6 @@ private func name(of error: CoroutineError) -> String {
   case .outOfStacks: "outOfStacks"
   case .invalidCount: "invalidCount"
   case .cannotPin: "cannotPin"
-  case .afterFork: "afterFork"
   default: "an unknown CoroutineError"
   }
 }
