@@ -37,7 +37,7 @@ func waitForTimers() throws -> Int32 {
 
 /// Makes Dispatch open the two descriptors that it needs for anything that it waits for.
 ///
-/// Without them it would end the process (Sources/Coroutine/Host/FirstTimer.swift).
+/// Without them it would end the process (Sources/Coroutine/Host/QueueHost.swift).
 func startDispatch() -> any DispatchSourceRead {
   var ends: [Int32] = [-1, -1]
   if pipe(&ends) != 0 { exit(3) }

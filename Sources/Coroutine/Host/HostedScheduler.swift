@@ -152,3 +152,134 @@ private final class LoopHost: Host, @unchecked Sendable {
 
   override func hasWoken() { armedFor = .max }
 }
+
+// MARK: - The host of a loop
+
+// What a loop needs in addition that can be shut down, and whose own calls run coroutines. It is `@_spi(Hosting)`: a
+// host of coroutines is written without it, as the example of CoroutineHost is.
+
+@_spi(Hosting)
+extension HostedScheduler {
+  /// The drain of the scheduler.
+  ///
+  /// It may be called only if the scheduler has submitted one, once for each submit, on the host's thread.
+  public var drain: HostedDrain { HostedDrain(scheduler: scheduler) }
+
+  /// Begins an operation that may wait, as ``HostedWaiters/begin()``, of a coroutine of this scheduler; returns false,
+  /// and has done nothing, in a coroutine of another one.
+  ///
+  /// May suspend, if the drain has run for long. Throws the cancellation error, and
+  /// ``CoroutineError/notInCoroutine`` outside a coroutine.
+  @available(*, noasync, message: "call it in a coroutine of the host")
+  public func begin() throws -> Bool {
+    let (carrier, job) = try Carrier.requireJob()
+    if !owns(job) { return false }
+    _ = Carrier.countWait(carrier, job)
+    try job.checkCancelled()
+    return true
+  }
+
+  /// Whether the calling code is a coroutine of this scheduler.
+  ///
+  /// Any thread; does not suspend.
+  public var runsCaller: Bool { Carrier.current?.pointee.job.map(owns) ?? false }
+
+  private func owns(_ job: JobRef) -> Bool {
+    job.pointee.scheduler.load(ordering: .relaxed).toOpaque() == Unmanaged.passUnretained(scheduler).toOpaque()
+  }
+}
+
+@_spi(Hosting)
+extension HostedDrain {
+  /// Whether the calling thread runs coroutines of any scheduler, so that no drain may begin.
+  ///
+  /// Any thread; does not wait.
+  public static var isInside: Bool { Carrier.current != nil }
+
+  /// Wakes all coroutines that wait in `waiters`, and runs them within this call.
+  ///
+  /// Called on the host's thread. Returns false, and has done nothing, if that thread runs coroutines already, or if a
+  /// drain is submitted. Otherwise the call is a drain: it runs what is ready, and submits another one if that takes
+  /// longer than a time slice. It is cheaper than ``HostedWaiters/wakeAll()`` and a submitted drain, because what it
+  /// wakes need not pass the scheduler's inbox.
+  public func run(waking waiters: HostedWaiters) -> Bool {
+    if HostedDrain.isInside || !scheduler.inbox.wakeUp() { return false }
+    scheduler.drain { waiters.wakeAll() }
+    return true
+  }
+
+  /// Cancels all live coroutines, and fails all coroutines that are launched later, with `error`.
+  ///
+  /// Any thread; does not wait. The first call determines the error. The host goes on making drains until
+  /// ``hasLiveJobs`` is false, and also after that, for handlers and for jobs that are launched too late.
+  public func end(_ error: any Error) { scheduler.end(error) }
+
+  /// Whether a coroutine that was launched on the host has not ended.
+  ///
+  /// Any thread; does not wait.
+  public var hasLiveJobs: Bool { scheduler.hasLiveJobs }
+}
+
+// MARK: - Threads that wait
+
+/// A condition variable for the coroutines of one host.
+///
+/// It has no lock, because one thread, the host's, tests the condition, waits, and wakes. Only that thread may use an
+/// object of this type, in its coroutines or outside of them.
+///
+/// ```swift
+/// try HostedWaiters.begin()
+/// while queue.isEmpty { try waiters.wait() }
+/// ```
+///
+/// Between `begin` and `wait` no other code runs on the thread, unless the caller itself calls foreign code. So a
+/// caller tests its condition after `begin`, and again after foreign code, and then waits: no wake-up is lost. A
+/// wake-up does not mean that the condition holds, so a coroutine that returns from `wait` tests it again.
+@_spi(Hosting)
+public final class HostedWaiters: @unchecked Sendable {
+  // Sound because of invariant 1.
+  //
+  // Invariants
+  //  1. Only the host's thread, in its coroutines or outside of them, accesses an object of this type.
+  //  2. A waiter is linked from the moment that its coroutine leaves its stack until its wait is claimed. The claim and
+  //     the unlinking happen on the host's thread: a wake-up there, or a cancellation, which the host's drain handles.
+
+  @exclusivity(unchecked) private var waiters = WaitQueue()
+
+  /// Creates a list on which no coroutine waits.
+  public init() {}
+
+  /// Whether no coroutine waits.
+  public var isEmpty: Bool { waiters.first == nil }
+
+  /// Begins an operation that may wait.
+  ///
+  /// May suspend, if the drain has run for long. Throws the cancellation error, and
+  /// ``CoroutineError/notInCoroutine`` outside a coroutine.
+  @available(*, noasync, message: "call it in a coroutine of the host")
+  public static func begin() throws { _ = try Carrier.beginWaiting() }
+
+  /// Suspends the running coroutine until ``wakeAll()`` on the host's thread.
+  ///
+  /// Throws the cancellation error, also if foreign code has cancelled the coroutine since `begin`.
+  @available(*, noasync, message: "call it in a coroutine of the host")
+  public func wait() throws {
+    let (carrier, job) = try Carrier.requireJob()
+    try job.checkCancelled()
+    var waiter = Waiter(job: job)
+    try withUnsafeMutablePointer(to: &waiter) { waiter in
+      _ = try WaitQueue.park(carrier, job, .callback) { epoch in
+        waiters.append(waiter, epoch)
+      } withdraw: {
+        waiters.remove(waiter)
+      }
+    }
+  }
+
+  /// Wakes all coroutines that wait, in the order of waiting.
+  ///
+  /// They are enqueued, and run after this call. The time is linear in their number; nothing is allocated.
+  public func wakeAll() {
+    while let waiter = waiters.claimFirst() { waiter.wake() }
+  }
+}

@@ -15,7 +15,7 @@ import Synchronization
 // Order. A timer fires when the clock has reached its exact deadline: ticks sort timers, they do not round deadlines.
 // Timers that are due together fire in the order of their deadlines. Timers with equal deadlines fire in the order of
 // adding. A drain that goes idle asks its host for a wake-up at the earliest deadline (Scheduler.swift); how late
-// that may come, QueueTimer.swift and WorkerHost.swift say.
+// that may come, QueueHost.swift and WorkerHost.swift say.
 //
 // Memory. The slots hold entries that the wheel owns. They do not hold the nodes, which lie on the stacks of waiting
 // coroutines. Moving or firing a timer must not touch the stack of a sleeping coroutine: no thread has read that page
