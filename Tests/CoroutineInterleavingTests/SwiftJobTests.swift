@@ -1,6 +1,6 @@
 import Testing
 
-// Scheduler/SwiftJob.swift and WorkerPool/WorkerPool.swift: Swift jobs that are enqueued from outside, and
+// Scheduler/Inbox.swift and WorkerPool/WorkerPool.swift: Swift jobs that are enqueued from outside, and
 // workers that go idle.
 
 extension InterleavingTests {

@@ -233,3 +233,175 @@ struct Inbox: ~Copyable {
     }
   }
 }
+
+// MARK: - Work
+
+/// A queued piece of work that is not a job: a function, and a link for the inbox or work queue that holds it.
+///
+/// It is stored in the object that the work belongs to, so queueing does not allocate: the function finds the object by
+/// the item's address. A queued item owns one reference to that object, which the function takes over.
+struct WorkItem {
+  /// Receives the item's address.
+  typealias Function = @convention(c) (_ item: UnsafeMutableRawPointer) -> Void
+
+  let function: Function
+  /// Accessed only by the inbox or work queue that holds the item.
+  var link: UInt = 0
+
+  init(_ function: @escaping Function) { self.function = function }
+}
+
+extension UnsafeMutablePointer<WorkItem> {
+  /// Performs the work, and gives up the reference that the item owns.
+  func run() { pointee.function(self) }
+
+  /// Whether the item is of the kind that `function` performs.
+  // Sound because a C function is its address.
+  func isRun(by function: WorkItem.Function) -> Bool {
+    unsafeBitCast(pointee.function, to: UInt.self) == unsafeBitCast(function, to: UInt.self)
+  }
+}
+
+/// A queue of work items, first in, first out.
+///
+/// It is intrusive, so queueing allocates nothing. The owner of the queue defines its access.
+struct WorkQueue {
+  private var first: UInt = 0
+  private var last: UInt = 0
+  private(set) var count = 0
+  /// The number of items that have been taken; wraps around.
+  private(set) var taken: UInt = 0
+
+  var isEmpty: Bool { first == 0 }
+  /// The first item as a word to compare; 0 if there is none.
+  var next: UInt { first }
+
+  /// What `taken` will be once all present items have been taken.
+  var end: UInt { taken &+ UInt(count) }
+
+  /// Whether the items that were present when `end` was read have been taken.
+  func hasTaken(_ end: UInt) -> Bool { Int(bitPattern: taken &- end) >= 0 }
+
+  /// Appends a message.
+  ///
+  /// The queue takes over the reference that the message owns.
+  mutating func append(_ message: Inbox.Message) {
+    let word = Inbox.encode(message)
+    Inbox.setLink(word, 0)
+    if first == 0 { first = word } else { Inbox.setLink(last, word) }
+    last = word
+    count += 1
+  }
+
+  mutating func popFirst() -> Inbox.Message? {
+    guard first != 0 else { return nil }
+    let word = first
+    first = Inbox.link(word)
+    count -= 1
+    taken &+= 1
+    return Inbox.decode(word)
+  }
+}
+
+// MARK: - Work of a closure
+
+/// A work item made from a closure; it may keep a scheduler pinned.
+final class ClosureWork: Sendable {
+  // Sound because the item is accessed only by the queue that holds it.
+  @exclusivity(unchecked) private nonisolated(unsafe) var storage = WorkItem { item in
+    let work: Unmanaged<ClosureWork> = object(holding: UnsafeRawPointer(item), at: 0)
+    work.takeRetainedValue().run()
+  }
+  private let body: @Sendable () -> Void
+  private let pinned: Scheduler?
+
+  private init(_ body: @escaping @Sendable () -> Void, _ pinned: Scheduler?) {
+    self.body = body
+    self.pinned = pinned
+    checkAddress(item, of: &storage)
+  }
+
+  private var item: UnsafeMutablePointer<WorkItem> { propertyAddress(in: self, at: 0, as: WorkItem.self) }
+
+  /// Returns an item that owns its object.
+  static func retained(_ body: @escaping @Sendable () -> Void, _ pinned: Scheduler?) -> UnsafeMutablePointer<WorkItem> {
+    let work = ClosureWork(body, pinned)
+    _ = Unmanaged.passRetained(work)
+    return work.item
+  }
+
+  private func run() {
+    body()
+    pinned?.unpin()
+  }
+}
+
+// MARK: - Jobs of Swift Concurrency
+
+// A job of Swift Concurrency (a part of a Task between two suspensions, or one run of an actor) that waits for a
+// scheduler or for the worker pool.
+//
+// Memory. Swift leaves two words of each job to the executor that the job was enqueued on, from the enqueueing until
+// the executor runs the job. The first is the link of the inbox or queue that holds the job, so enqueueing allocates
+// nothing. The second says on behalf of which executor the job runs. Both words belong to the holder of the job: the
+// enqueueing thread, then the inbox (whose push releases them), then the drain (whose take acquires them). They are not
+// read any more once the job runs: its Task may be destroyed before `run` returns.
+//
+// A queued job is owned by its queue; running it consumes it. Each job runs exactly once, because a message leaves the
+// inbox once.
+
+/// The header of a job, up to the words that this library uses.
+///
+/// The layout is part of the interface between Swift's compiler and its runtime (docs/unsafe.md).
+@usableFromInline
+struct SwiftJobHeader {
+  private let type: UInt
+  private let counts: UInt
+  var link: UInt
+  var executor: UInt
+
+  /// The job was enqueued on the scheduler, as on a task executor.
+  static var task: UInt { 0 }
+  /// The job was enqueued on the scheduler, as on a serial executor: it is isolated to it.
+  static var serial: UInt { 1 }
+}
+
+@usableFromInline typealias SwiftJobRef = UnsafeMutablePointer<SwiftJobHeader>
+
+/// The Swift jobs that wait for any worker of a pool, first in, first out.
+///
+/// No lost wake-up. `append` counts the job, and then reads which workers have no drain. A worker sets its idle bit,
+/// ends its drain (Inbox.goIdle), and then reads the count. These accesses are sequentially consistent, so at least one
+/// side sees the other: the appending thread starts a drain, or the worker does not go to sleep.
+final class SharedSwiftJobs: @unchecked Sendable {
+  // Sound because the queue is accessed under the lock, and the count is atomic.
+  private let lock = SpinLock()
+  @exclusivity(unchecked) private var queue = WorkQueue()
+  private let count = Atomic<Int>(0)
+
+  init() {}
+
+  /// Whether a job waits; for a worker that checks again before it goes idle.
+  var isWaiting: Bool { count.load(ordering: .relaxed) > 0 }
+  /// Whether a job waits; for a worker that has just gone idle.
+  var isWaitingAtLast: Bool { count.load(ordering: .sequentiallyConsistent) > 0 }
+
+  /// The first job as a word that the watchdog compares; 0 if there is none.
+  var first: UInt { lock.withLock { queue.next } }
+
+  /// Appends a job, and returns the number of jobs that wait now.
+  func append(_ job: SwiftJobRef) -> Int {
+    lock.lock()
+    defer { lock.unlock() }
+    queue.append(.swiftJob(job))
+    return count.wrappingAdd(1, ordering: .sequentiallyConsistent).newValue
+  }
+
+  func popFirst() -> SwiftJobRef? {
+    lock.lock()
+    defer { lock.unlock() }
+    guard case .swiftJob(let job) = queue.popFirst() else { return nil }
+    count.wrappingSubtract(1, ordering: .relaxed)
+    return job
+  }
+}

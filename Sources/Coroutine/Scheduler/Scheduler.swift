@@ -17,12 +17,12 @@ final class Scheduler: @unchecked Sendable {
 
   let inbox = Inbox()
   @usableFromInline let readyQueue: UnsafeMutablePointer<ReadyQueue>
-  /// The driver's work beside ready jobs: handlers, jobs of Swift Concurrency (Scheduler+Swift.swift), and on a worker
+  /// The driver's work beside ready jobs: handlers, jobs of Swift Concurrency (SwiftExecutor.swift), and on a worker
   /// requests to take over from another one.
   ///
   /// Accessed by the drain, and by the jobs that run in it.
   @exclusivity(unchecked) var work = WorkQueue()
-  /// The number of synchronous parts of isolated code below the top of the stack (Scheduler+Swift.swift); accessed as
+  /// The number of synchronous parts of isolated code below the top of the stack (SwiftExecutor.swift); accessed as
   /// `work` is.
   @exclusivity(unchecked) var insideDepth = 0
   /// The executor of the actors that live on this scheduler.

@@ -1,1 +1,0 @@
-../../../Sources/Coroutine/Host/ClosureWork.swift

@@ -1,1 +1,0 @@
-../../../Sources/Coroutine/Scheduler/SwiftJob.swift
