@@ -2,9 +2,9 @@ import Synchronization
 
 // An interrupt requests an inspection of a job's chain of cancellation frames (Cancellation.swift); if the chain is
 // cancelled, the inspection ends the job's wait. On the job's own carrier the inspection happens at once. Elsewhere an
-// interrupt is work that is sent to the job's scheduler. Two parties handle it: the drain of that scheduler, and, if the
-// drain of a worker does not reach its inbox because a job computes there, another worker, the rescuer, that has taken
-// the work over (TakeOver.swift).
+// interrupt is work that is sent to the job's scheduler. Two parties handle it: the drain of that scheduler, and, if
+// the drain of a worker does not reach its inbox because a job computes there, another worker, the rescuer, that has
+// taken the work over (TakeOver.swift).
 //
 // The frames are on the job's stack, so they may be read only while the job is parked and cannot be resumed.
 //
@@ -16,15 +16,14 @@ import Synchronization
 //
 // Why no request is missed. The flags (of the job and of the frame) are set before the interrupt is sent, and each
 // request sends one: the first cancellation of a job, of each scope, and each deadline that passes. If the job checks
-// after the flags are set,
-// it sees them: it throws, or inside a shield passes the cancellation on to the scopes outside (`cancellation()`). If
-// it checked before, there are two cases. The scheduler handles the interrupt: the job has begun its wait before that,
-// because both happen on one serial execution, so the interrupt finds it waiting. Or a rescuer finds it waiting, and
-// inspects; if it does not, the interrupt goes back to the scheduler. If the job is on another worker by then, the
-// interrupt is sent after it.
+// after the flags are set, it sees them: it throws, or inside a shield passes the cancellation on to the scopes outside
+// (`cancellation()`). If it checked before, there are two cases. The scheduler handles the interrupt: the job has begun
+// its wait before that, because both happen on one serial execution, so the interrupt finds it waiting. Or a rescuer
+// finds it waiting, and inspects; if it does not, the interrupt goes back to the scheduler. If the job is on another
+// worker by then, the interrupt is sent after it.
 //
-// A job may leave a queue that is blocked (Arrival.swift), with an interrupt in the inbox of that queue. Later requests go
-// to the scheduler where the job is. When the queue comes to the old one, it sends another after the job.
+// A job may leave a queue that is blocked (Arrival.swift), with an interrupt in the inbox of that queue. Later requests
+// go to the scheduler where the job is. When the queue comes to the old one, it sends another after the job.
 
 /// The work that inspects the cancellation of a job of another scheduler; it holds the job until it is handled.
 final class Interrupt: @unchecked Sendable {

@@ -21,8 +21,8 @@ import Synchronization
 /// deadline, it throws at once, on its own queue, although the actor stays busy, and `body` never runs. Once `body` has
 /// begun, the call ends after it: a cancellation then ends the waits in `body`, and what `body` returns is the result.
 ///
-/// A cancelled call leaves an arrival of some eighty bytes in the actor's queue until the queue reaches it, or a Task if
-/// the actor has no ``CoroutineExecutor``.
+/// A cancelled call leaves an arrival of some eighty bytes in the actor's queue until the queue reaches it, or a Task
+/// if the actor has no ``CoroutineExecutor``.
 ///
 /// - Returns: The value that `body` returns.
 /// - Throws: The error of `body`; the cancellation error; ``CoroutineError/notInCoroutine`` outside a coroutine;
@@ -99,19 +99,19 @@ enum Isolation {
     Result { try body.pointee(actor) }
   }
 
-  /// Moves the running coroutine to `scheduler`, which may be its own, runs `body` in its drain, and moves it back.
+  /// Moves the running coroutine to `own`, the actor's scheduler, runs `body` in its drain, and moves it back.
   ///
   /// If the coroutine is cancelled before `body` has begun, it throws, where it was.
-  private static func visit<A: Actor, R>(_ scheduler: Scheduler, _ actor: A, _ body: (isolated A) throws -> R) throws -> R {
+  private static func visit<A: Actor, R>(_ own: Scheduler, _ actor: A, _ body: (isolated A) throws -> R) throws -> R {
     let (carrier, job) = try Carrier.requireJob()
     try job.requireMovable()
     let home = job.pointee.scheduler.load(ordering: .relaxed).takeUnretainedValue()
-    try Host.requireReal(on: scheduler) { "an actor on a queue outside of its world" }
+    try Host.requireReal(on: own) { "an actor on a queue outside of its world" }
     // Retained, because this job may be the only one that holds the queue.
     let anchor = home.currentAnchor
     // Again: the actor's executor is users' code, and may have cancelled the coroutine.
     try job.checkCancelled()
-    try Carrier.switchOver(carrier, job, to: scheduler, holding: nil)
+    try Carrier.switchOver(carrier, job, to: own, holding: nil)
     defer {
       if job.pointee.scheduler.load(ordering: .relaxed).toOpaque() != Unmanaged.passUnretained(home).toOpaque() {
         goBack(to: home, anchor)
@@ -123,8 +123,8 @@ enum Isolation {
 
   /// Moves the running coroutine to its own queue, where nothing ends the wait early: it has nowhere else to go.
   ///
-  /// The queue, on which the coroutine has been, does not refuse it. If it did, the caller would continue on a queue that
-  /// is not its own. So a refusal ends the process.
+  /// The queue, on which the coroutine has been, does not refuse it. If it did, the caller would continue on a queue
+  /// that is not its own. So a refusal ends the process.
   private static func goBack(to home: Scheduler, _ anchor: Anchor?) {
     do {
       try co_shield {

@@ -16,13 +16,13 @@ internal import CCoroutine
 // coroutines. Each notes the use before it takes a lock. Generators, channels, promises, locks, dumps, and sockets and
 // listeners that no coroutine has waited for, are data, which a child inherits whole.
 //
-// In a child that may use the runtime, but whose parent had used Dispatch, the worker pool works, and the first launch on
-// a queue ends the child.
+// In a child that may use the runtime, but whose parent had used Dispatch, the worker pool works, and the first launch
+// on a queue ends the child.
 //
-// No hot path tests for a forked child: fork has taken the thread out of the coroutine that it ran, so a wait is outside
-// a coroutine, and only then asks (`Carrier.outside`). Inside a coroutine `Launch.scheduler` returns before the test. A
-// launch from outside tests one word, which is set in every process that has launched before. Generators work, because
-// they need no thread but the caller's.
+// No hot path tests for a forked child: fork has taken the thread out of the coroutine that it ran, so a wait is
+// outside a coroutine, and only then asks (`Carrier.outside`). Inside a coroutine `Launch.scheduler` returns before the
+// test. A launch from outside tests one word, which is set in every process that has launched before. Generators work,
+// because they need no thread but the caller's.
 
 enum ForkedChild {
   /// Whether this is the child of a process that had used the runtime.

@@ -8,8 +8,8 @@ import Synchronization
 /// Drives a scheduler: gives it threads, wakes it for its timers, and knows whether it is current.
 ///
 /// The hosts are a Dispatch queue (QueueHost), a thread of the worker pool (WorkerHost), a loop of another library
-/// (LoopHost), and a simulated world (SimulatedHost). The scheduler calls the methods below, and never tests for the kind
-/// of its host. A host belongs to one scheduler.
+/// (LoopHost), and a simulated world (SimulatedHost). The scheduler calls the methods below, and never tests for the
+/// kind of its host. A host belongs to one scheduler.
 ///
 /// Anchor. The object that owns the scheduler, a Dispatch queue for instance, is its anchor. The scheduler holds its
 /// anchor while any of its jobs or handlers is live, and passes it to the methods that need it.

@@ -14,12 +14,12 @@ import Synchronization
 //
 // Invariants
 //  1. The claim of the wait decides (Waiter.swift). So the coroutine continues on one of the two schedulers.
-//  2. The arrival is sent after the coroutine is switched out (`Carrier.leaving`). So the destination, which resumes it,
-//     finds its stack parked. The carrier that sends the arrival does not access the job, because another thread may
-//     have resumed it. The arrival contains everything that is needed.
-//  3. The drain of a queue claims the wait when it runs the arrival, and resumes the coroutine next. So no other work of
-//     the destination comes between: a coroutine that was claimed does not wait for that queue. A worker claims the wait
-//     when it takes the message: the coroutine is ready from then on, and any worker may take it.
+//  2. The arrival is sent after the coroutine is switched out (`Carrier.leaving`). So the destination, which resumes
+//     it, finds its stack parked. The carrier that sends the arrival does not access the job, because another thread
+//     may have resumed it. The arrival contains everything that is needed.
+//  3. The drain of a queue claims the wait when it runs the arrival, and resumes the coroutine next. So no other work
+//     of the destination comes between: a coroutine that was claimed does not wait for that queue. A worker claims the
+//     wait when it takes the message: the coroutine is ready from then on, and any worker may take it.
 //  4. The destination is pinned from before the wait until the arrival has run. So the queue lives as long as the
 //     arrival is in it.
 //
@@ -34,9 +34,9 @@ import Synchronization
 // Deadlines. Their timers are in the wheel of the scheduler on which the coroutine waits, where they must fire. They
 // move after the coroutine has arrived, on its own stack, which holds the old scheduler until then.
 //
-// A cancellation whose interrupt has not arrived. The destination does not take over a coroutine to which a cancellation
-// is visible: the interrupt, which is sent after the flags are set, ends the wait (Interrupt.swift). For a cancelled job
-// `claim` checks that. For a frame that is signalled, and is not behind a shield, `isCancelled` does.
+// A cancellation whose interrupt has not arrived. The destination does not take over a coroutine to which a
+// cancellation is visible: the interrupt, which is sent after the flags are set, ends the wait (Interrupt.swift). For a
+// cancelled job `claim` checks that. For a frame that is signalled, and is not behind a shield, `isCancelled` does.
 //
 // Frames. The old scheduler may be about to inspect the frames of the waiting coroutine. It has increased the count of
 // inspections, and found the wait unclaimed after that. `outlastInspection` reads the count by a read-modify-write
@@ -46,8 +46,8 @@ import Synchronization
 
 /// The work of a scheduler at which a coroutine is about to continue.
 final class Arrival: @unchecked Sendable {
-  // Sound because only the queue that holds the item accesses it, `held` is atomic, and everything else is constant once
-  // the arrival is sent.
+  // Sound because only the queue that holds the item accesses it, `held` is atomic, and everything else is constant
+  // once the arrival is sent.
   // The first property, so that the item leads to the object.
   @exclusivity(unchecked) private var storage = WorkItem(Arrival.function)
   /// The coroutine's record; in memory while the arrival, or its drain, holds the job.
@@ -117,8 +117,8 @@ final class Arrival: @unchecked Sendable {
 }
 
 extension Scheduler {
-  /// Takes over the coroutine of an arrival; returns the job to resume, and nil if the coroutine has given up, or another
-  /// thread has the job and will queue it here.
+  /// Takes over the coroutine of an arrival; returns the job to resume, and nil if the coroutine has given up, or
+  /// another thread has the job and will queue it here.
   ///
   /// Called in this scheduler's drain, with the reference that the queue of the arrival had.
   func arrive(_ held: Unmanaged<Arrival>) -> JobRef? {

@@ -23,8 +23,8 @@ public import Synchronization
 // its WorkerState. So does one that looks through the messages (`contains`): nobody takes them, or changes their links,
 // meanwhile. A queue's inbox is emptied by its drain only.
 //
-// A message is an address with a tag in its low bits: a job (linked by `next`), a work item (WorkItem.swift), or a job of
-// Swift Concurrency (SwiftJob.swift).
+// A message is an address with a tag in its low bits: a job (linked by `next`), a work item, or a job of Swift
+// Concurrency.
 
 @usableFromInline
 struct Inbox: ~Copyable {

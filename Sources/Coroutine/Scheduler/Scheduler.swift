@@ -158,9 +158,9 @@ final class Scheduler: @unchecked Sendable {
   func submit() {
     while true {
       if host.submit(self, isImmortal ? liveness.anchor : currentAnchor) { return }
-      // Nothing of this scheduler was live. So the messages are interrupts of jobs that have ended or left, which need no
-      // drain, and jobs of Tasks that outlived the coroutine that started them. But another thread may have pinned the
-      // queue since, and sent a job that must run there. A pin comes before its messages, so it is seen here.
+      // Nothing of this scheduler was live. So the messages are interrupts of jobs that have ended or left, which need
+      // no drain, and jobs of Tasks that outlived the coroutine that started them. But another thread may have pinned
+      // the queue since, and sent a job that must run there. A pin comes before its messages, so it is seen here.
       var late: [Inbox.Message] = []
       inbox.takeAll(as: nil) { late.append($0) }
       late.forEach(handle)

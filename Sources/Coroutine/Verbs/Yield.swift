@@ -80,8 +80,8 @@ public func co_checkCancelled() throws {
 /// cancelled as it arrives, it throws on the new queue. Throws ``CoroutineError/cannotPin`` inside ``co_pinned(_:)``,
 /// and ``CoroutineError/notInCoroutine`` outside a coroutine.
 ///
-/// A coroutine that gives up leaves an arrival of some eighty bytes in the queue, until that comes to it. So a loop that
-/// gives up and tries again needs more and more memory as long as the queue is blocked.
+/// A coroutine that gives up leaves an arrival of some eighty bytes in the queue, until that comes to it. So a loop
+/// that gives up and tries again needs more and more memory as long as the queue is blocked.
 @available(*, noasync, message: "use a Task that prefers a `CoroutineExecutor`")
 public func co_switch(to queue: DispatchQueue) throws { try switchOver(to: queue) }
 

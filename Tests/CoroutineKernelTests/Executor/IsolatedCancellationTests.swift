@@ -37,7 +37,8 @@ private actor Asked {
 
 @Suite("The cancellation of co_isolated", .timeLimit(.minutes(5)))
 struct IsolatedCancellationTests {
-  @Test func `on the way to the actor's queue the call throws on its own queue, and the body does not run`() async throws
+  @Test func `on the way to the actor's queue the call throws on its own queue, and the body does not run`()
+    async throws
   {
     let (home, away) = (taggedQueue("home"), taggedQueue("away"))
     let ledger = Ledger(on: away)
