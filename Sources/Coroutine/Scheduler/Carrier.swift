@@ -53,8 +53,8 @@ struct Carrier: ~Copyable {
   @usableFromInline var wakes: Unmanaged<Scheduler>?
   /// The context that was just suspended, and the work that the next one must do for it; 0 for none, as after a wait.
   ///
-  /// A job that goes to the back of its scheduler's ready queue, a free stack (tag 1), or the arrival that the suspended
-  /// job sends to a scheduler (`leavingArrival`).
+  /// A job that goes to the back of its scheduler's ready queue, a free stack (tag 1), or the arrival that the
+  /// suspended job sends to a scheduler (`leavingArrival`).
   @usableFromInline var leaving: UInt = 0
   static var leavingArrival: UInt { 2 }
   /// The number of waits that may begin before the waiting job reads the clock.
