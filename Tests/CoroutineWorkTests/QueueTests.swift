@@ -166,11 +166,11 @@ struct QueueTests {
         try eventually { try queue.job(id)?.state == .discarded }
       }
       let record = try #require(try queue.job(id))
-      guard case .failure(.payload(let job, _)) = record.payload else {
+      guard case .failure(let error) = record.payload, error == .payload else {
         Issue.record("the payload decodes")
         return
       }
-      #expect(job == id && record.attempt == 1 && record.errors.count == 1)
+      #expect(error.number == id && record.attempt == 1 && record.errors.count == 1)
       #expect(log.all.count == 1)
     }
   }
