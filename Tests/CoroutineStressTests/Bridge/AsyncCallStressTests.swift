@@ -69,7 +69,8 @@ struct AsyncCallStressTests {
         defer { if Request.user != user { strangers.change() } }
         if choice < 4 { try co_switch(to: queues[step]) }
         if choice == 4 {
-          try co_isolated(tallies[step]) { _ in try co_yield() }
+          // In an actor that lives elsewhere a body cannot wait.
+          try co_isolated(tallies[step]) { _ in if step.isMultiple(of: 2) { try co_yield() } }
         }
         if depth == 0 { return 1 }
         if choice == 5 {
