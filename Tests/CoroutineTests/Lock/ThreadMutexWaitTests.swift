@@ -33,7 +33,7 @@ private enum Route: String, CaseIterable, Codable {
     case .iteration:
       let channel = Channel<Int>(1)
       channel.close()
-      try inCoroutine { mutex.withLock { _ in while try channel.receive() != nil {} } }
+      try inCoroutine { try mutex.withLock { _ in while try channel.receive() != nil {} } }
     case .mailbox:
       let actor = co_actor(of: Question.self) { mailbox in try mutex.withLock { _ in _ = try mailbox.receive() } }
       _ = actor.tryTell(Question())
