@@ -1,1 +1,0 @@
-../../../Sources/Coroutine/Wait/WaitQueue.swift
