@@ -1,3 +1,4 @@
+public import Dispatch
 import Synchronization
 
 // Structured concurrency: the children of a scope end before the scope does.
@@ -139,7 +140,7 @@ public final class Scope: @unchecked Sendable {
   @exclusivity(unchecked) private var cutsChildren = false
   @exclusivity(unchecked) private var reason: (any Error)?
   @exclusivity(unchecked) private var waiting: WaitEpoch?
-  /// Scope+Stop.swift.
+  /// Stop.swift.
   @exclusivity(unchecked) var signal: StopSignal?
   @exclusivity(unchecked) var stopTimers: [Job<Void>] = []
   let owner: JobRef
@@ -414,5 +415,72 @@ public func co_scope<Output>(
     scope.reportLateFailures()
     if let error = scope.thrown { throw error }
     return try outcome.get()
+  }
+}
+
+// MARK: - Launching a child
+
+extension Scope {
+  /// Launches a child, as ``co_launch(on:name:stack:start:file:line:_:)-(DispatchQueue?,_,_,_,_,_,_)`` does.
+  ///
+  /// In a cancelled scope, the child's body never runs. The captures of such a body are released when its queue comes to
+  /// the child, which may be after the scope's end. Does not suspend; any thread. Traps if the scope has ended.
+  @inlinable @discardableResult
+  public func launch<Success: Sendable>(
+    on queue: DispatchQueue? = nil,
+    name: String? = nil,
+    stack: StackSize = .standard,
+    file: StaticString = #fileID,
+    line: UInt = #line,
+    _ body: sending @escaping () throws -> Success
+  ) -> Job<Success> {
+    let job = Job(
+      scheduler: Launch.scheduler(for: queue),
+      name: name,
+      stack: stack,
+      launchSite: LaunchSite(file: file, line: line),
+      body: body
+    )
+    launch(job, holding: queue)
+    return job
+  }
+
+  /// Launches a child on any ``LaunchTarget``, as on a queue.
+  ///
+  /// In a cancelled scope, the child's body never runs. Does not suspend; any thread. Traps if the scope has ended.
+  @inlinable @discardableResult @_disfavoredOverload
+  public func launch<Success: Sendable>(
+    on target: some LaunchTarget,
+    name: String? = nil,
+    stack: StackSize = .standard,
+    file: StaticString = #fileID,
+    line: UInt = #line,
+    _ body: sending @escaping () throws -> Success
+  ) -> Job<Success> {
+    let destination = target._destination
+    let job = Job(
+      scheduler: destination.forLaunch,
+      name: name,
+      stack: stack,
+      launchSite: LaunchSite(file: file, line: line),
+      body: body
+    )
+    launch(job, holding: destination.anchor)
+    return job
+  }
+}
+
+// MARK: - What a failure does
+
+extension Scope {
+  /// What the failure of a child does to its scope.
+  public struct Failures: Sendable, Hashable {
+    let areIsolated: Bool
+
+    /// The first failure, of a child or of the body, cancels the others, and is thrown at the end.
+    public static var together: Failures { Failures(areIsolated: false) }
+
+    /// A child's failure cancels neither its siblings nor the body.
+    public static var isolated: Failures { Failures(areIsolated: true) }
   }
 }
