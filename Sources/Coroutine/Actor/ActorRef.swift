@@ -114,7 +114,7 @@ public final class ActorRef<Message>: Sendable {
   public func cancel() { core.cancel() }
 }
 
-// For programs that pass these as functions; see Channel+Functions.swift.
+// For programs that pass these as functions; see Channel+Transfer.swift.
 extension ActorRef where Message: Sendable {
   /// Puts a message into the mailbox as ``tell(_:)`` does, for programs that pass it as a function.
   @inlinable @_disfavoredOverload @_documentation(visibility: internal)

@@ -225,3 +225,315 @@ public enum TryReceive<Element> {
 }
 
 extension TryReceive: Sendable where Element: Sendable {}
+
+// MARK: - The state, under the lock
+
+/// The effect of a full channel on a sender.
+@usableFromInline enum ChannelOverflow: UInt8, Sendable { case waits, dropsOldest, dropsNewest }
+
+/// The state of a channel, and its transitions.
+///
+/// Pure: it takes no lock, wakes no waiter and calls no foreign code. It claims waits and moves values, and returns the
+/// waiters that its caller must wake after leaving the lock.
+///
+/// Invariants, under the lock
+///  1. While a receiver waits, the ring is empty and no sender waits. So a hand-off never overtakes buffered values. (A
+///     select may wait on both sides of one channel; its two waiters never match, because the coroutine that seeks
+///     a partner is running and has no wait to claim.)
+///  2. Senders wait only if the overflow says so and the ring holds `limit` values or more. It holds more than `limit`
+///     for two reasons only. Values were put back: the cancelled receiver that had them cannot wait for room, and
+///     dropping a value that a bounded channel has accepted, or the oldest value of a `dropNewest` channel, would be
+///     worse. (Into a `dropOldest` channel, no more values are put back than fit.) Or an actor was promised a notice
+///     (`insist`), whatever its mailbox holds.
+///  3. After the close, there are no waiters and nothing is added.
+///  4. A value changes owner together with the claim of its receiver's or sender's wait. A thread that fails to claim
+///     the wait has not touched the value. Hence every accepted value is in exactly one place: the ring, a waiter's
+///     storage, or its receiver.
+///  5. After a receiver was told the end, the ring stays empty: no receiver gets a value after another got nil.
+///  6. No transition allocates, because all run under a spin lock. An offer that finds the memory of the ring full
+///     answers `noRoom`, and has changed nothing; the channel makes the ring larger and offers again. Until then the
+///     value is not sent, so other senders may come before it. While senders wait, the capacity of the ring is `limit`
+///     or more (by 2, and because its memory is taken away only while no sender waits), so their values can move up.
+///
+///   OPEN --- close ---> CLOSED, buffered values remain --- received or cancelled ---> CLOSED and drained
+@usableFromInline
+struct ChannelState<Element>: ~Copyable {
+  /// The result of an offer.
+  @usableFromInline enum Offer: UInt8, Sendable {
+    /// The value was received or buffered. If the storage is not empty, it now holds the value that was dropped.
+    case accepted
+    case full
+    case closed
+    /// The ring must get larger first (invariant 6).
+    case noRoom
+  }
+
+  @usableFromInline var ring: Ring<Element>
+  @usableFromInline var receivers = WaitQueue()
+  @usableFromInline var senders = WaitQueue()
+  @usableFromInline var isClosed = false
+  /// Closed, and no remaining value will be received.
+  @usableFromInline var isCancelled = false
+  /// Closed, and a receiver has been told so.
+  @usableFromInline var endWasTold = false
+  @usableFromInline let overflow: ChannelOverflow
+  /// The number of values that the ring accepts before `overflow` applies.
+  @usableFromInline let limit: Int
+  /// The cause given to `close`; constant after the close.
+  @usableFromInline var cause: (any Error)?
+
+  @inlinable
+  init(limit: Int, overflow: ChannelOverflow) {
+    self.limit = limit
+    self.overflow = overflow
+    // A bounded channel allocates at its creation and never again, except a very large one (takeRing).
+    ring = Ring(capacity: limit == .max ? 0 : min(limit, max(8, 65_536 / max(1, MemoryLayout<Element>.stride))))
+  }
+
+  /// Offers a value for sending.
+  ///
+  /// An accepted value is moved out of `storage`; a dropped value is left there. `woken` becomes the receiver of the
+  /// value.
+  @inlinable @inline(__always)
+  mutating func offer(
+    _ storage: UnsafeMutablePointer<Element?>,
+    _ woken: inout UnsafeMutablePointer<Waiter>?
+  ) -> Offer {
+    if receivers.first != nil, let waiter = receivers.claimFirst() {
+      waiter.storage(of: Element.self).initialize(to: storage.take())
+      woken = waiter
+      return .accepted
+    }
+    if ring.count < limit, !isClosed {
+      if ring.isFull { return .noRoom }
+      ring.append(storage.take().unsafelyUnwrapped)
+      return .accepted
+    }
+    return overflow == .waits || isClosed ? (isClosed ? .closed : .full) : displace(storage)
+  }
+
+  /// Sends to a full dropping channel.
+  @inlinable @inline(never)
+  mutating func displace(_ storage: UnsafeMutablePointer<Element?>) -> Offer {
+    guard overflow == .dropsOldest else { return .full }
+    let oldest = ring.removeFirst()
+    ring.append(storage.take().unsafelyUnwrapped)
+    storage.initialize(to: oldest)
+    return .accepted
+  }
+
+  /// Receives a value; returns false if there is none.
+  ///
+  /// `woken` becomes the sender whose wait has ended.
+  @inlinable @inline(__always)
+  mutating func take(
+    _ storage: UnsafeMutablePointer<Element?>,
+    _ woken: inout UnsafeMutablePointer<Waiter>?
+  ) -> Bool {
+    if ring.count > 0 {
+      storage.initialize(to: ring.removeFirst())
+      if senders.first != nil { woken = refill() }
+      return true
+    }
+    if senders.first != nil, let waiter = senders.claimFirst() {
+      storage.initialize(to: waiter.storage(of: Element.self).take())
+      woken = waiter
+      return true
+    }
+    return false
+  }
+
+  /// Moves the first waiting sender's value into the room that a receive has made in the ring.
+  @inlinable @inline(__always)
+  mutating func refill() -> UnsafeMutablePointer<Waiter>? {
+    guard ring.count < limit, let waiter = senders.claimFirst() else { return nil }
+    ring.append(waiter.storage(of: Element.self).take().unsafelyUnwrapped)
+    return waiter
+  }
+
+  /// The number of values that can be received now, or `most` if there are more.
+  ///
+  /// Fewer can be received if waiting senders have been cancelled.
+  @inlinable
+  func available(_ most: Int) -> Int {
+    var number = ring.count
+    var waiter = senders.first
+    while number < most, let sender = waiter {
+      number &+= 1
+      waiter = sender.pointee.next
+    }
+    return min(number, most)
+  }
+
+  /// Whether a receive that found nothing returns the end; the end then holds for all receivers.
+  @inlinable @inline(__always)
+  mutating func tellsEnd() -> Bool {
+    if isClosed { endWasTold = true }
+    return isClosed
+  }
+
+  /// Takes the whole ring if that is cheaper than copying under the lock: many values, all wanted, and no waiting
+  /// sender whose value must move up.
+  ///
+  /// The memory goes with the values, so a channel that was full once does not keep it.
+  @inlinable
+  mutating func takeRing(_ taken: inout Ring<Element>, _ most: Int) -> Bool {
+    guard ring.count >= Ring<Element>.many, ring.count <= most, senders.first == nil else { return false }
+    swap(&taken, &ring)
+    return true
+  }
+
+  /// Gives values that a receiver could not keep to the waiting receivers, or puts them back to the front.
+  ///
+  /// Requires room for them in the memory of the ring. Returns the range of the lost values: all values if nothing will
+  /// be received any more; otherwise those that exceed the limit of a `dropOldest` channel, the oldest of the remaining
+  /// ones.
+  @inlinable
+  mutating func putBack(_ values: [Element], _ woken: inout WaitQueue) -> Range<Int> {
+    if isCancelled || endWasTold { return values.indices }
+    var index = 0
+    while index < values.count, let waiter = receivers.claimFirst() {
+      waiter.storage(of: Element.self).initialize(to: values[index])
+      woken.append(waiter)
+      index += 1
+    }
+    var kept = index
+    if overflow == .dropsOldest { kept = max(index, values.count - max(0, limit - ring.count)) }
+    for value in values[kept...].reversed() { ring.prepend(value) }
+    return index..<kept
+  }
+
+  /// Closes the channel; returns false if it was closed before.
+  ///
+  /// Claims all waiters. Their waits end when the caller wakes them; until then the senders' values belong to the
+  /// caller.
+  @inlinable
+  mutating func close(_ cause: (any Error)?, _ woken: inout WaitQueue) -> Bool {
+    let isFirst = !isClosed
+    isClosed = true
+    if isFirst { self.cause = cause }
+    // Also after `beginCancel`, which leaves them.
+    while let waiter = receivers.claimFirst() {
+      endWasTold = true
+      woken.append(waiter)
+    }
+    while let waiter = senders.claimFirst() {
+      waiter.valueWaiter.pointee.isClosed = true
+      woken.append(waiter)
+    }
+    return isFirst
+  }
+}
+
+// MARK: - The buffer
+
+/// A FIFO of values in a circular buffer.
+///
+/// Invariants: `capacity` is zero or a power of two. The initialised elements are the `count` elements from `head` on,
+/// modulo the capacity. One channel owns the ring and accesses it under its lock.
+///
+/// The frequent operations are plain loads and stores in memory of a known type, so they inline into the caller of a
+/// channel. Only `init`, `makeRoom` and `deinit` allocate or free, so they are never called under a lock. A channel
+/// grows its ring by creating a larger one outside the lock, and moving the values to it under the lock
+/// (`Channel.lockWithRoom`). To move them is one copy of plain memory; because capacities double, a ring that holds n
+/// values has copied fewer than n in all.
+@usableFromInline
+struct Ring<Element>: ~Copyable {
+  @usableFromInline var storage: UnsafeMutablePointer<Element>?
+  @usableFromInline var capacity = 0
+  @usableFromInline var head = 0
+  @usableFromInline var count = 0
+
+  /// From this number of values on, giving the memory away and growing anew is cheaper than moving values one by one
+  /// under a lock.
+  @inlinable static var many: Int { 1_024 }
+
+  @inlinable
+  init(capacity wanted: Int) {
+    if wanted == 0 { return }
+    capacity = 8
+    while capacity < wanted { capacity *= 2 }
+    storage = .allocate(capacity: capacity)
+  }
+
+  @inlinable
+  deinit {
+    guard let storage else { return }
+    for index in 0..<count { (storage + ((head &+ index) & (capacity &- 1))).deinitialize(count: 1) }
+    storage.deallocate()
+  }
+
+  @inlinable
+  var isFull: Bool {
+    @inline(__always) get { count == capacity }
+  }
+
+  /// Adds a value at the back.
+  ///
+  /// Requires room.
+  @inlinable @inline(__always)
+  mutating func append(_ value: consuming Element) {
+    (storage.unsafelyUnwrapped + ((head &+ count) & (capacity &- 1))).initialize(to: value)
+    count &+= 1
+  }
+
+  /// Removes and returns the value at the front.
+  ///
+  /// Requires a value.
+  @inlinable @inline(__always)
+  mutating func removeFirst() -> sending Element {
+    // Sound because the ring gives away the only reference that it has; the owner of the ring was given the value.
+    nonisolated(unsafe) let value = (storage.unsafelyUnwrapped + head).move()
+    head = (head &+ 1) & (capacity &- 1)
+    count &-= 1
+    return value
+  }
+
+  /// Adds a value at the front.
+  ///
+  /// Requires room.
+  @inlinable
+  mutating func prepend(_ value: consuming Element) {
+    head = (head &- 1) & (capacity &- 1)
+    (storage.unsafelyUnwrapped + head).initialize(to: value)
+    count &+= 1
+  }
+
+  /// The number of values that can be added.
+  @inlinable var room: Int { capacity &- count }
+
+  /// The capacity of a ring with room for this one's values and `more`: at least twice this one's.
+  @inlinable
+  func capacity(for more: Int) -> Int { max(2 * capacity, count + more) }
+
+  /// Moves all values to `other`, an empty ring, and exchanges the two; does nothing unless `other` is larger.
+  ///
+  /// Afterwards `other` is what the caller must free.
+  @inlinable
+  mutating func exchange(with other: inout Ring) {
+    guard other.capacity > capacity else { return }
+    if let storage, let fresh = other.storage {
+      let untilEnd = min(count, capacity - head)
+      fresh.moveInitialize(from: storage + head, count: untilEnd)
+      (fresh + untilEnd).moveInitialize(from: storage, count: count - untilEnd)
+    }
+    (other.head, other.count, count) = (0, count, 0)
+    swap(&self, &other)
+  }
+
+  /// Makes room for `more` values.
+  ///
+  /// Allocates, so it is for the ring of one owner, which no lock guards.
+  @inlinable
+  mutating func makeRoom(for more: Int) {
+    if room >= more { return }
+    var larger = Ring(capacity: capacity(for: more))
+    exchange(with: &larger)
+  }
+
+  /// Moves all values to the end of `values`.
+  @inlinable
+  mutating func removeAll(into values: inout [Element]) {
+    while count > 0 { values.append(removeFirst()) }
+  }
+}

@@ -3,7 +3,7 @@ import Testing
 @testable import Coroutine
 
 /// An actor that is cancelled before it begins closes its mailbox in two steps: the cancellation refuses what comes
-/// later, and a later call drops the messages and ends the waits of the senders (Channel+Close.swift).
+/// later, and a later call drops the messages and ends the waits of the senders (Channel+Transfer.swift).
 @Suite("Actors: senders of an actor that is dropped", .timeLimit(.minutes(5)))
 struct DroppedActorTests {
   /// What drops the actor.
