@@ -118,7 +118,7 @@ struct PipelineTests {
           let began = co_now
           let short = scope.launch { () -> Duration in
             try db.pipeline.run("select 1")
-            return co_now - began
+            return began.duration(to: co_now)
           }
           let long = scope.launch { try db.pipeline.first("select length(\(text)) from pg_sleep(2)", as: Int.self) }
           let (took, length) = try (short.join(), long.join())
