@@ -159,3 +159,177 @@ final class AsyncCall: @unchecked Sendable {
     return one.pointee.state == .settled
   }
 }
+
+// MARK: - co_await
+
+/// Runs async code from a coroutine, and suspends until it has ended.
+///
+/// <!-- compiled: Tests/CoroutineTests/Snippets/AsyncSnippets.swift -->
+/// ```swift
+/// let lengths = co_launch {
+///   try words.map { word in try co_await { try await server.length(of: word) } }
+/// }
+/// ```
+///
+/// The code runs as a Task that prefers the executor of the coroutine's queue, or of the worker pool.
+/// - The first part, up to the first suspension, runs at once on the coroutine's own stack. If the code never suspends,
+///   the coroutine does not suspend either.
+/// - The parts after a suspension run on the coroutine's queue, between its coroutines. The last part resumes the
+///   coroutine. Only an actor with another executor makes a part run on another thread.
+///
+/// All parts, also the first one, are outside any coroutine: in them, functions that wait throw
+/// ``CoroutineError/notInCoroutine``.
+///
+/// The Task gets the coroutine's task-locals and ``CoroutineLocal`` bindings, and the priority that corresponds to the
+/// queue's quality of service; if the queue has none, the thread's.
+///
+/// If the coroutine is cancelled, the Task is cancelled, and the call throws at once, without waiting for the Task's
+/// end. A CancellationError of the Task is thrown like any other error. If async code awaits a job by ``Job/value``
+/// and nothing else waits for the job, cancelling that Task cancels the job.
+///
+/// - Throws: The error of `operation`; the cancellation error, without calling `operation` if the coroutine was
+///   cancelled before; ``CoroutineError/notInCoroutine`` outside a coroutine.
+@inlinable @discardableResult
+@available(*, noasync, message: "call the code with `await`")
+public func co_await<Output: Sendable>(_ operation: @escaping @Sendable () async throws -> Output) throws -> Output {
+  try AsyncCall.outcome(toEnd: false) { call in
+    Task.immediate(priority: call.priority, executorPreference: call.executor) {
+      do {
+        call.end(Result<Output, any Error>.success(try await operation()))
+      } catch {
+        call.end(Result<Output, any Error>.failure(error))
+      }
+    }
+  }
+}
+
+/// Runs async code from a coroutine, and suspends until it has ended, even if the coroutine is cancelled meanwhile.
+///
+/// As ``co_await(_:)-(()->Output)``, but `operation` may use everything that the coroutine may use, also `inout`
+/// variables and values that are not Sendable: the coroutine does not run until `operation` has ended.
+///
+/// ```swift
+/// var buffer = Buffer()
+/// try co_awaitToEnd { try await stream.read(into: &buffer) }
+/// ```
+///
+/// If the coroutine is cancelled, the Task is cancelled, and the call continues to wait for its end. It returns or
+/// throws the outcome of `operation`.
+///
+/// - Throws: The error of `operation`; the cancellation error, if the coroutine was cancelled before the call;
+///   ``CoroutineError/notInCoroutine`` outside a coroutine.
+@discardableResult
+@available(*, noasync, message: "call the code with `await`")
+public func co_awaitToEnd<Output>(_ operation: () async throws -> Output) throws -> Output {
+  try withoutActuallyEscaping(operation) { operation in
+    try withUnsafePointer(to: operation) { operation in
+      // Sound because only the Task uses the function and its captures until the call has ended.
+      nonisolated(unsafe) let operation = operation
+      return try AsyncCall.outcome(toEnd: true) { call in
+        Task.immediate(priority: call.priority, executorPreference: call.executor) {
+          // The closure's last use of the function is over when `run` returns.
+          call.end(await AsyncCall.run(operation))
+        }
+      }
+    }
+  }
+}
+
+extension AsyncCall {
+  /// Calls `start`, which starts a Task that ends the call, outside the coroutine; suspends until then.
+  @inlinable @inline(__always)
+  static func outcome<Output>(toEnd: Bool, _ start: (AsyncCall) -> Task<Void, Never>) throws -> Output {
+    var outcome: Result<Output, any Error>?
+    try withUnsafeMutablePointer(to: &outcome) { address in
+      let call = try begin(UnsafeMutableRawPointer(address), toEnd: toEnd)
+      try call.wait(for: call.start { start(call) })
+    }
+    return try outcome.unsafelyUnwrapped.received()
+  }
+
+  /// Calls an operation that is in the coroutine's frame.
+  @inline(never)
+  fileprivate static func run<Output>(
+    _ operation: UnsafePointer<() async throws -> Output>
+  ) async -> Result<Output, any Error> {
+    do {
+      return .success(try await operation.pointee())
+    } catch {
+      return .failure(error)
+    }
+  }
+}
+
+// MARK: - Values for async code
+
+// If a Task that waits for a job is cancelled, there are two cases:
+// - If another consumer waits for the job (a coroutine that joins it, another Task, an observer), the Task removes its
+//   callback and throws CancellationError. The job continues.
+// - If the Task is the last consumer, it cancels the job, and continues to wait for the job's outcome.
+//
+// Whether there is another consumer is decided under the completion's lock, where the callback is taken out as well. So
+// of several Tasks that are cancelled at once, the last one finds no other consumer. A consumer that arrives after the
+// decision finds a cancelled job, as if it had arrived later. The callbacks of `finally` and of scopes, which do not
+// take the result, are no consumers.
+
+extension Job {
+  /// The result, for async code.
+  ///
+  /// Suspends the Task, never blocks a thread. Starts a lazy job. If the awaiting Task is cancelled:
+  /// - if nothing else waits for the job's result, the job is cancelled, and its outcome is returned or thrown;
+  /// - if something else waits for it, the job continues, and this throws `CancellationError` at once.
+  ///
+  /// ``uncancelled`` never cancels the job.
+  public var value: Success {
+    get async throws {
+      start()
+      guard !completion.isSettled else {
+        // Without a callback, because it would be called after all callbacks that are being called now.
+        completion.pointee.isObserved.store(true, ordering: .relaxed)
+        return try completion.get(as: Success.self)
+      }
+      await JobWait(self).wait()
+      guard completion.isSettled else { throw CancellationError() }
+      return try completion.get(as: Success.self)
+    }
+  }
+}
+
+/// A Task's wait for a job.
+private final class JobWait: TaskWait, @unchecked Sendable {
+  // Sound because `job` never changes, and guards itself.
+  private let job: AnyJob
+
+  init(_ job: AnyJob) {
+    self.job = job
+    super.init()
+  }
+
+  override func link() -> Bool {
+    job.completion.touch()
+    return job.completion.add(self)
+  }
+
+  override func leave() -> Bool {
+    switch job.completion.removeUnlessLast(self) {
+    case .removed: return true
+    case .isLast: job.cancel()
+    case .hasFired: break
+    }
+    return false
+  }
+}
+
+// MARK: - Sleeps of the clock
+
+extension CoroutineClock: _Concurrency.Clock {
+  /// Suspends the Task until the clock shows `deadline`, never less.
+  ///
+  /// In a Task that a coroutine of a world awaits, until the world's time. `tolerance` has no effect: timers are exact.
+  /// If the Task is cancelled, it throws `CancellationError` at once. In a coroutine, use ``co_delay(until:)``.
+  public func sleep(until deadline: Instant, tolerance: Duration? = nil) async throws {
+    try Task.checkCancellation()
+    // The Task's cancellation cancels the job, whose only consumer the Task is.
+    try await co_launch(name: "sleep", start: .immediate) { try co_delay(until: deadline) }.value
+  }
+}
