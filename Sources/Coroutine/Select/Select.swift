@@ -1,3 +1,5 @@
+import Synchronization
+
 // A select is one wait with a waiter in the queues of several objects: channels, promises, locks. One claim ends it.
 //
 //   evaluate        the operands, once, in order
@@ -29,8 +31,8 @@
 // enqueueAll is reached does not depend on the order. So the order is still uniform when the waiters are linked. Of
 // several waiters in one queue, the first is claimed, and each is the first equally often.
 //
-// Select+Run.swift has the passes. SelectOperation.swift says what an object must implement. Channels do it in
-// Channel+Select.swift, jobs and every other Awaitable in Select+Await.swift. In the code, `target` is the object that
+// SelectRun.swift has the passes. SelectRun.swift says what an object must implement. Channels do it in
+// Channel+Select.swift, jobs and every other Awaitable in Select.swift. In the code, `target` is the object that
 // a case operates on.
 
 /// The waiter of one case while a select runs, on the selecting coroutine's stack.
@@ -159,5 +161,491 @@ func select<R>(_ table: UnsafeMutablePointer<SelectCase<R>>, _ count: Int, _ bia
       _ = try (waiters + winner).operate(.finish, result)
       return result.move()
     }
+  }
+}
+
+// MARK: - The builder
+
+/// Builds the cases of a select.
+///
+/// `if`, `switch` and `for` choose cases. A case that is left out is disabled.
+///
+/// The cases are a tree of plain values, and the type of the tree is its shape. A block of cases alone is a table in
+/// memory already. Any other shape is moved into a table. No array is allocated.
+@resultBuilder
+public enum SelectBuilder<R> {
+  /// Takes a case.
+  @inlinable
+  public static func buildExpression(_ single: SelectCase<R>) -> SelectCase<R> { single }
+  /// Takes cases that were created elsewhere.
+  @inlinable
+  public static func buildExpression(_ cases: [SelectCase<R>]) -> [SelectCase<R>] { cases }
+  /// Takes a case with the `.onTimeout` or `.otherwise` on the line below it, which Swift reads as one expression.
+  @inlinable
+  public static func buildExpression<First: _SelectCases<R>, Second: _SelectCases<R>>(
+    _ cases: _SelectPair<R, First, Second>
+  ) -> _SelectPair<R, First, Second> { cases }
+  /// Builds an empty block.
+  @inlinable
+  public static func buildBlock() -> [SelectCase<R>] { [] }
+  /// Starts a block with its first cases.
+  @inlinable
+  public static func buildPartialBlock<First: _SelectCases<R>>(first: First) -> First { first }
+  /// Appends to the cases before.
+  @inlinable
+  public static func buildPartialBlock<First: _SelectCases<R>, Second: _SelectCases<R>>(
+    accumulated: First,
+    next: Second
+  ) -> _SelectPair<R, First, Second> { _SelectPair(accumulated, next) }
+  /// Builds an `if` without an `else`.
+  @inlinable
+  public static func buildOptional<Cases: _SelectCases<R>>(_ cases: Cases?) -> _SelectEither<R, Cases, [SelectCase<R>]>
+  {
+    if let cases { .first(cases) } else { .second([]) }
+  }
+  /// Builds the first branch of an `if` or `switch`.
+  @inlinable
+  public static func buildEither<First: _SelectCases<R>, Second: _SelectCases<R>>(
+    first: First
+  ) -> _SelectEither<R, First, Second> { .first(first) }
+  /// Builds the other branch.
+  @inlinable
+  public static func buildEither<First: _SelectCases<R>, Second: _SelectCases<R>>(
+    second: Second
+  ) -> _SelectEither<R, First, Second> { .second(second) }
+  /// Builds a `for` loop.
+  @inlinable
+  public static func buildArray<Cases: _SelectCases<R>>(_ cases: [Cases]) -> _SelectMany<R, Cases> {
+    _SelectMany(cases)
+  }
+  /// Returns the cases to `co_select`.
+  ///
+  /// Consuming: a copy of the cases would take a third of each select's time.
+  @inlinable @inline(__always)
+  public static func buildFinalResult<Cases: _SelectCases<R>>(_ cases: consuming Cases) -> Cases { cases }
+  /// Returns an array where one is wanted, for a function that is marked with the builder.
+  @inlinable @_disfavoredOverload
+  public static func buildFinalResult<Cases: _SelectCases<R>>(_ cases: Cases) -> [SelectCase<R>] {
+    Array(unsafeUninitializedCapacity: cases._caseCount) { table, count in
+      count = cases._caseCount
+      if let start = table.baseAddress { _ = cases._putCases(at: start) }
+    }
+  }
+}
+
+/// The cases of a select, in the shape that the builder gave them.
+///
+/// Other types must not conform to it.
+public protocol _SelectCases<R> {
+  /// The type of the select's result.
+  associatedtype R
+  /// Whether a value of this type consists of cases side by side in memory, and nothing else: a table.
+  static var _isFlat: Bool { get }
+  /// The number of cases.
+  var _caseCount: Int { get }
+  /// Initialises memory with the cases, in order, and returns its end.
+  consuming func _putCases(at target: UnsafeMutablePointer<SelectCase<R>>) -> UnsafeMutablePointer<SelectCase<R>>
+}
+
+extension _SelectCases {
+  /// False, unless a shape says otherwise.
+  @inlinable public static var _isFlat: Bool { false }
+}
+
+// A line that begins with a dot belongs to the line above it: below a case, `.onTimeout` is a member of that case. So
+// these are members too, which add the case that the static function of the same name creates.
+extension _SelectCases {
+  /// Adds the case of ``SelectCase/onTimeout(_:_:)``.
+  @inlinable
+  public consuming func onTimeout(
+    _ duration: Duration,
+    _ body: @escaping () throws -> R
+  ) -> _SelectPair<R, Self, SelectCase<R>> { _SelectPair(self, SelectCase.onTimeout(duration, body)) }
+
+  /// Adds the case of ``SelectCase/otherwise(_:)``.
+  @inlinable
+  public consuming func otherwise(_ body: @escaping () throws -> R) -> _SelectPair<R, Self, SelectCase<R>> {
+    _SelectPair(self, SelectCase.otherwise(body))
+  }
+}
+
+extension SelectCase: _SelectCases {
+  /// True, unless there is padding behind the case.
+  @inlinable public static var _isFlat: Bool { MemoryLayout<Self>.size == MemoryLayout<Self>.stride }
+  /// Always one.
+  @inlinable public var _caseCount: Int { 1 }
+  /// Stores the case.
+  @inlinable
+  public consuming func _putCases(at target: UnsafeMutablePointer<SelectCase<R>>) -> UnsafeMutablePointer<SelectCase<R>>
+  {
+    target.initialize(to: self)
+    return target + 1
+  }
+}
+
+/// Two groups of cases, one after the other.
+public struct _SelectPair<R, First: _SelectCases<R>, Second: _SelectCases<R>>: _SelectCases {
+  @usableFromInline let first: First
+  @usableFromInline let second: Second
+  @inlinable
+  init(_ first: First, _ second: Second) {
+    self.first = first
+    self.second = second
+  }
+  /// True if both are flat: then the second lies directly behind the first.
+  @inlinable public static var _isFlat: Bool { First._isFlat && Second._isFlat }
+  /// The sum of both.
+  @inlinable public var _caseCount: Int { first._caseCount + second._caseCount }
+  /// Stores the first cases, then the second.
+  @inlinable
+  public consuming func _putCases(at target: UnsafeMutablePointer<SelectCase<R>>) -> UnsafeMutablePointer<SelectCase<R>>
+  {
+    second._putCases(at: first._putCases(at: target))
+  }
+}
+
+/// The cases of one of two branches.
+public enum _SelectEither<R, First: _SelectCases<R>, Second: _SelectCases<R>>: _SelectCases {
+  /// The first branch was taken.
+  case first(First)
+  /// The other branch was taken.
+  case second(Second)
+
+  /// The number of cases in the branch.
+  @inlinable public var _caseCount: Int {
+    switch self {
+    case .first(let cases): cases._caseCount
+    case .second(let cases): cases._caseCount
+    }
+  }
+  /// Stores the cases of the branch.
+  @inlinable
+  public consuming func _putCases(at target: UnsafeMutablePointer<SelectCase<R>>) -> UnsafeMutablePointer<SelectCase<R>>
+  {
+    switch self {
+    case .first(let cases): cases._putCases(at: target)
+    case .second(let cases): cases._putCases(at: target)
+    }
+  }
+}
+
+/// The cases of a loop.
+public struct _SelectMany<R, Each: _SelectCases<R>>: _SelectCases {
+  @usableFromInline let each: [Each]
+  @inlinable
+  init(_ each: [Each]) { self.each = each }
+  /// The sum over all rounds.
+  @inlinable public var _caseCount: Int { each.reduce(0) { $0 + $1._caseCount } }
+  /// Stores the cases of each round.
+  @inlinable
+  public consuming func _putCases(at target: UnsafeMutablePointer<SelectCase<R>>) -> UnsafeMutablePointer<SelectCase<R>>
+  {
+    each.reduce(target) { $1._putCases(at: $0) }
+  }
+}
+
+extension Array: _SelectCases where Element: _SelectCases {
+  /// The sum over all elements.
+  @inlinable public var _caseCount: Int { reduce(0) { $0 + $1._caseCount } }
+  /// Stores the cases of each element.
+  @inlinable
+  public consuming func _putCases(
+    at target: UnsafeMutablePointer<SelectCase<Element.R>>
+  ) -> UnsafeMutablePointer<SelectCase<Element.R>> {
+    reduce(target) { $1._putCases(at: $0) }
+  }
+}
+
+// MARK: - Cases
+
+/// One operation that a select can perform, and the body that runs after it.
+///
+/// Created by ``Channel/onReceive(_:)``, ``Channel/onSend(_:_:)``, ``Awaitable/onAwait(_:)`` and similar functions, and
+/// evaluated by ``co_select(biased:_:)``. Creating a case has no effect. It can be used again.
+///
+/// A function can return cases, for the selects of others:
+///
+/// <!-- compiled: Tests/CoroutineTests/Snippets/SymbolSnippets.swift -->
+/// ```swift
+/// private func end(of job: Job<Int>, orAfter time: Duration) -> [SelectCase<Int?>] {
+///   [job.onAwait { try $0.get() }, .onTimeout(time) { nil }]
+/// }
+/// ```
+///
+/// ```swift
+/// let early = try co_select { for each in end(of: job, orAfter: .seconds(1)) { each } }
+/// ```
+public struct SelectCase<R> {
+  /// The case without its types, which are in a function that captures nothing, created where they were known.
+  @usableFromInline var source: SelectSource
+
+  @inlinable @inline(__always)
+  init(_ source: SelectSource) { self.source = source }
+
+  /// Creates a case whose body gets the operation's result.
+  ///
+  /// Every body gets it as `sending`, which costs nothing: a conversion between the two would allocate a closure.
+  /// `lock` and `queue` are parts of `target`.
+  @inlinable
+  init<Operation: SelectOperation>(
+    _ operation: Operation.Type,
+    target: Operation.Target,
+    lock: UnsafePointer<SpinLock>,
+    queue: UnsafeMutablePointer<WaitQueue>,
+    words: SelectWords = InlineArray(repeating: 0),
+    needsPreparation: Bool = false,
+    taking body: @escaping (sending Operation.Output) throws -> R
+  ) {
+    let erased = SelectBody(taking: body)
+    source = SelectSource(target, lock, queue, words, needsPreparation, erased) { step, waiter, result in
+      guard step == .finish else { return Operation.perform(step, waiter) }
+      // Sound because the operation was performed for this body: a value that it took has no other owner.
+      nonisolated(unsafe) let output = try waiter.target(Operation.Target.self)._withUnsafeGuaranteedRef {
+        try Operation.finish($0, waiter)
+      }
+      let body = waiter.pointee.source.pointee.body.asTaking(Operation.Output.self, R.self)
+      result.assumingMemoryBound(to: R.self).initialize(to: try body(output))
+      return .yes
+    }
+  }
+
+  /// Creates a case of an operation without a result.
+  @inlinable
+  init<Operation: SelectOperation>(
+    _ operation: Operation.Type,
+    target: Operation.Target,
+    lock: UnsafePointer<SpinLock>,
+    queue: UnsafeMutablePointer<WaitQueue>,
+    words: SelectWords = InlineArray(repeating: 0),
+    needsPreparation: Bool = false,
+    _ body: @escaping () throws -> R
+  ) where Operation.Output == Void {
+    let erased = SelectBody(plain: body)
+    source = SelectSource(target, lock, queue, words, needsPreparation, erased) { step, waiter, result in
+      guard step == .finish else { return Operation.perform(step, waiter) }
+      try waiter.target(Operation.Target.self)._withUnsafeGuaranteedRef { try Operation.finish($0, waiter) }
+      result.assumingMemoryBound(to: R.self).initialize(to: try waiter.pointee.source.pointee.body.asPlain(R.self)())
+      return .yes
+    }
+  }
+
+  /// Returns a case that is ready when no other case was ready for `duration`, from the beginning of the wait.
+  ///
+  /// It is ready at once if `duration` is zero or less, and never early. If a select has several, the shortest counts.
+  @inlinable
+  public static func onTimeout(_ duration: Duration, _ body: @escaping () throws -> R) -> SelectCase {
+    var single = SelectCase(.timeout, body)
+    single.source.words[0] = SelectRun.nanoseconds(duration)
+    return single
+  }
+
+  /// Returns a case that is selected if no other case is ready, so that the select never waits.
+  ///
+  /// If a select has several, the first counts.
+  @inlinable
+  public static func otherwise(_ body: @escaping () throws -> R) -> SelectCase { SelectCase(.otherwise, body) }
+
+  @inlinable
+  init(_ kind: SelectSource.Kind, _ body: @escaping () throws -> R) {
+    source = SelectSource(kind, SelectBody(plain: body)) { _, waiter, result in
+      result.assumingMemoryBound(to: R.self).initialize(to: try waiter.pointee.source.pointee.body.asPlain(R.self)())
+      return .yes
+    }
+  }
+}
+
+/// The data of an operation: five words, so that an optional of four words without references fits with its flag.
+@usableFromInline typealias SelectWords = InlineArray<5, UInt>
+
+/// The parts of a case.
+@usableFromInline
+struct SelectSource {
+  @usableFromInline enum Kind: UInt8, Sendable { case operation, timeout, otherwise }
+
+  /// The object of the operation; the first field, so that a pointer to the source is one to it.
+  @usableFromInline let target: AnyObject?
+  @usableFromInline let lock: UnsafePointer<SpinLock>?
+  @usableFromInline let queue: UnsafeMutablePointer<WaitQueue>?
+  @usableFromInline let operate: SelectFunction
+  @usableFromInline let body: SelectBody
+  /// The initial words of the waiter: the data of the operation, bit by bit, or a timeout in nanoseconds.
+  @usableFromInline var words: SelectWords
+  /// A value to send that is not plain bits.
+  @usableFromInline var object: AnyObject?
+  @usableFromInline let kind: Kind
+  @usableFromInline var needsPreparation: Bool
+  /// Fills the last word: cases side by side are a table only if there is no padding behind one (Select.swift).
+  @usableFromInline let unused16: UInt16 = 0
+  @usableFromInline let unused32: UInt32 = 0
+
+  /// Creates a case that waits for no object.
+  @inlinable @inline(__always)
+  init(_ kind: Kind, _ body: SelectBody, _ operate: @escaping SelectOperate) {
+    (target, lock, queue) = (nil, nil, nil)
+    self.kind = kind
+    self.body = body
+    self.operate = SelectFunction(operate)
+    words = InlineArray(repeating: 0)
+    needsPreparation = false
+  }
+
+  @inlinable @inline(__always)
+  init(
+    _ target: AnyObject,
+    _ lock: UnsafePointer<SpinLock>,
+    _ queue: UnsafeMutablePointer<WaitQueue>,
+    _ words: SelectWords,
+    _ needsPreparation: Bool,
+    _ body: SelectBody,
+    _ operate: @escaping SelectOperate
+  ) {
+    kind = .operation
+    self.target = target
+    self.lock = lock
+    self.queue = queue
+    self.body = body
+    self.operate = SelectFunction(operate)
+    self.words = words
+    self.needsPreparation = needsPreparation
+  }
+}
+
+/// A body without its parameter type: the two words of a function value.
+///
+/// Sound because a function value is a code pointer and a context pointer whatever its type, because the context is
+/// retained and released in the same way, and because the function is called only after it was converted to its own
+/// type again. The structs with a type keep the calling convention fixed. A plain function type would be wrapped, which
+/// allocates.
+@usableFromInline
+struct SelectBody {
+  @usableFromInline let call: () -> Void
+
+  @usableFromInline struct Plain<R> {
+    @usableFromInline let call: () throws -> R
+    @inlinable
+    init(_ call: @escaping () throws -> R) { self.call = call }
+  }
+  @usableFromInline struct Taking<Input, R> {
+    @usableFromInline let call: (sending Input) throws -> R
+    @inlinable
+    init(_ call: @escaping (sending Input) throws -> R) { self.call = call }
+  }
+
+  @inlinable @inline(__always)
+  init<R>(plain body: @escaping () throws -> R) { self = unsafeBitCast(Plain(body), to: SelectBody.self) }
+  @inlinable @inline(__always)
+  init<Input, R>(taking body: @escaping (sending Input) throws -> R) {
+    self = unsafeBitCast(Taking(body), to: SelectBody.self)
+  }
+
+  @inlinable @inline(__always)
+  func asPlain<R>(_ type: R.Type) -> () throws -> R { unsafeBitCast(self, to: Plain<R>.self).call }
+  @inlinable @inline(__always)
+  func asTaking<Input, R>(_ input: Input.Type, _ type: R.Type) -> (sending Input) throws -> R {
+    unsafeBitCast(self, to: Taking<Input, R>.self).call
+  }
+}
+
+// MARK: - Awaitables
+
+// The case of an Awaitable. Jobs and promises (Promise.swift) take part with their own completion. Every other
+// Awaitable settles a completion that is created for the case.
+
+extension Awaitable {
+  /// Returns a case for ``co_select(biased:_:)`` that waits for the end.
+  ///
+  /// Ready when the outcome is known; `body` gets it. If another case is selected, the Awaitable is unchanged.
+  public func onAwait<R>(_ body: @escaping (sending Result<Output, any Error>) throws -> R) -> SelectCase<R> {
+    let target = ObservedAwaitable(self)
+    return SelectCase(
+      ObservedAwait<Output>.self,
+      target: target,
+      lock: target.completion.lockAddress,
+      queue: target.completion.waiterAddress,
+      needsPreparation: true,
+      taking: body
+    )
+  }
+}
+
+extension Job {
+  /// Returns a case for ``co_select(biased:_:)`` that waits for the job's end.
+  ///
+  /// Ready when the job has ended; `body` gets the outcome. Starts a lazy job. If another case is selected, the job is
+  /// unchanged. A job that selects its own end never finds the case ready.
+  @inlinable
+  public func onAwait<R>(_ body: @escaping (sending Result<Success, any Error>) throws -> R) -> SelectCase<R> {
+    SelectCase(
+      JobAwait<Success>.self,
+      target: self,
+      lock: completion.lockAddress,
+      queue: completion.waiterAddress,
+      needsPreparation: true,
+      taking: body
+    )
+  }
+}
+
+@usableFromInline
+enum JobAwait<Success: Sendable>: SelectOperation {
+  @usableFromInline
+  static func prepare(_ job: Job<Success>, _ waiter: SelectWaiterRef) { job.start() }
+  @inlinable
+  static func attempt(_ job: Job<Success>, _ waiter: SelectWaiterRef) -> SelectAnswer {
+    job.completion.known.isSettled ? .yes : .no
+  }
+  @inlinable
+  static func finish(_ job: Job<Success>, _ waiter: SelectWaiterRef) -> Result<Success, any Error> {
+    job.completion.seenOutcome(as: Success.self)
+  }
+}
+
+/// An Awaitable that is observed during a select.
+///
+/// A case may be used twice. Each select observes anew, unless the outcome is known. Within one select, all uses share
+/// this object and its one observation, which ends with the first use that is disposed of: by then no case is pending.
+private final class ObservedAwaitable<Output: Sendable>: Inspectable, @unchecked Sendable {
+  // Sound because the completion guards itself, and only the selecting coroutine touches the observation.
+  let completion = CompletionRef.allocate(capacity: 1)
+  let observe: (@escaping @Sendable (Result<Output, any Error>) -> Void) -> AwaitableObservation
+  @exclusivity(unchecked) var observation: AwaitableObservation?
+
+  init(_ awaitable: some Awaitable<Output>) {
+    observe = awaitable.observeToWait
+    completion.initialize(to: Completion(for: Output.self))
+    checkAddress(completion.waiterAddress, of: &completion.pointee.waiters)
+  }
+
+  var waitLock: UnsafePointer<SpinLock> { completion.lockAddress }
+  func inspect(_ names: JobNames) -> String { "an Awaitable of \(asWord(Output.self))" }
+  func verb(of queue: UInt?) -> String { "await" }
+
+  deinit {
+    Inspection.letFinish(self)
+    completion.deinitialize(count: 1)
+    completion.deallocate()
+  }
+}
+
+private enum ObservedAwait<Value: Sendable>: SelectOperation {
+  static func prepare(_ target: ObservedAwaitable<Value>, _ waiter: SelectWaiterRef) {
+    if target.observation == nil, !target.completion.known.isSettled {
+      target.observation = target.observe { outcome in
+        target.completion.touch()
+        switch outcome {
+        case .success(let value): _ = target.completion.succeed(value)
+        case .failure(let error): _ = target.completion.fail(error)
+        }
+      }
+    }
+  }
+  static func attempt(_ target: ObservedAwaitable<Value>, _ waiter: SelectWaiterRef) -> SelectAnswer {
+    target.completion.known.isSettled ? .yes : .no
+  }
+  static func finish(_ target: ObservedAwaitable<Value>, _ waiter: SelectWaiterRef) -> Result<Value, any Error> {
+    target.completion.seenOutcome(as: Value.self)
+  }
+  static func dispose(_ target: ObservedAwaitable<Value>, _ waiter: SelectWaiterRef) {
+    target.observation.take()?.cancel()
   }
 }
