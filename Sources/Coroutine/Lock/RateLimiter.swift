@@ -265,12 +265,10 @@ extension RateLimiter {
     return try scheduler._withUnsafeGuaranteedRef { scheduler in
       lock.lock()
       let now = Carrier.localTime
-      if let old = first {
+      // A place whose time has come stays as it is, to the part of a nanosecond, also if the coroutine comes late.
+      if let old = first, instant(old.lowerBound, count) > now {
         free(old)
-        let found = earliest(count, now)
-        // A coroutine that has slept too long may find its own place begun or past, and what is behind it taken. It
-        // keeps the place, which nobody else can get then.
-        first = occupy(instant(found, count) <= now ? found : min(found, old.lowerBound), count)
+        first = occupy(min(earliest(count, now), old.lowerBound), count)
       }
       let time = first.map { instant($0.lowerBound, count) } ?? now
       if time <= now {
