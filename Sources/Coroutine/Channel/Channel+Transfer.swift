@@ -439,7 +439,7 @@ extension Channel: AsyncSequence {
 /// One receive by async code, once: the Task waits in the channel's queue, where a coroutine has its waiter.
 @usableFromInline
 final class AsyncReceiver<Element>: TaskWait, @unchecked Sendable {
-  // Sound because `channel` never changes, and the storage has the owner described at the head of `ValueWaiter` in Waiter.swift.
+  // Sound because `channel` never changes, and the storage has the owner that ValueWaiter describes.
   private let channel: Channel<Element>
   @usableFromInline let storage: UnsafeMutablePointer<Element?>
 
