@@ -121,6 +121,8 @@ final class ReplayChooser: Chooser {
   }
 
   /// The number of the first recorded answer that was not possible, or for which there was no question; nil if all were
-  /// given. Asked after the run.
+  /// given.
+  ///
+  /// Asked after the run.
   var divergence: Int? { impossible ?? (position < choices.count ? position : nil) }
 }

@@ -5,8 +5,9 @@ import Testing
 @testable import Coroutine
 @testable import CoroutineNet
 
-/// The kernel has one registration for a number in an epoll instance. That of the runtime stays, because others wait for
-/// a duplicate.
+/// The kernel has one registration for a number in an epoll instance.
+///
+/// That of the runtime stays, because others wait for a duplicate.
 @Suite("co_untilReadable for descriptors that the runtime owns", .timeLimit(.minutes(5)))
 struct ForeignWaitTests {
   /// Where the coroutines run: on one worker, or on a queue.

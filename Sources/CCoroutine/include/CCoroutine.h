@@ -412,8 +412,8 @@ static inline void cco_worlds_changed(int32_t difference) {
 /// Called before a thread runs coroutines.
 void cco_guard_thread(void);
 
-/// Calls `body`. If it ends the thread (pthread_exit) instead of returning, the process ends with a sentence, as it does
-/// if the body of a coroutine ends its thread.
+/// Calls `body`. If it ends the thread (pthread_exit) instead of returning, the process ends with a sentence, as it
+/// does if the body of a coroutine ends its thread.
 void cco_call_to_its_end(void (*body)(void *_Nullable argument), void *_Nullable argument);
 
 /// Which sanitizers the C files were compiled with: the importer does not see `__has_feature`, so Swift asks here.

@@ -31,8 +31,8 @@ import Synchronization
 ///   If no thread can be started, and none is left that could run the body, ``CoroutineError/outOfStacks(_:)`` names
 ///   the limit.
 /// - The current bindings of ``CoroutineLocal`` and of task-locals hold in `body`.
-/// - A body returns or throws. If it ends its thread (`pthread_exit`), the process ends with a sentence, because nothing
-///   that the body's frames hold could be released.
+/// - A body returns or throws. If it ends its thread (`pthread_exit`), the process ends with a sentence, because
+///   nothing that the body's frames hold could be released.
 /// - `body` runs outside any coroutine. It may launch coroutines, but must not wait for them with the suspending verbs,
 ///   which throw ``CoroutineError/notInCoroutine`` there. Its stack has 1 MiB. Its thread does not receive signals that
 ///   are sent to the process.

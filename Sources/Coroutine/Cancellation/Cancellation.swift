@@ -86,8 +86,8 @@ struct ScopeToCancel {
 extension [ScopeToCancel] {
   /// Cancels the scopes, and those that their cancellation leads to.
   ///
-  /// To cancel a scope cancels its children; one that waits on this thread's scheduler is inspected at once, and may own
-  /// scopes itself. Scopes nest as deeply as programs like. So those join the list of the loop under way on this
+  /// To cancel a scope cancels its children; one that waits on this thread's scheduler is inspected at once, and may
+  /// own scopes itself. Scopes nest as deeply as programs like. So those join the list of the loop under way on this
   /// carrier. Nothing in the loop suspends.
   func cancel() {
     if isEmpty { return }

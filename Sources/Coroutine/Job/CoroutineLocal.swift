@@ -5,7 +5,7 @@ internal import CCoroutine
 final class LocalBinding: Sendable {
   let key: ObjectIdentifier
   let value: any Sendable
-  /// Changed in the deinit only.
+  // Sound because it is changed in a deinit only: its own, or that of a binding that had the last reference to it.
   @exclusivity(unchecked) nonisolated(unsafe) private(set) var outer: LocalBinding?
   /// The task-locals that the flow of control with this list has inherited.
   let taskLocals: TaskLocalSnapshot?

@@ -122,8 +122,8 @@ public final class Once<Value: Sendable>: @unchecked Sendable {
 /// `co_timeout` into the body, and check for a stop before the call.
 ///
 /// Flights that wait for one another in a circle, directly or through joins, scopes and bodies of ``Once``, wait until
-/// one of them is cancelled. ``CoroutineRuntime/onDeadlock(_:)`` and ``CoroutineRuntime/deadlocks()`` report the circle;
-/// a `co_timeout` in the body ends it, and ``forget(_:)`` lets later callers start anew.
+/// one of them is cancelled. ``CoroutineRuntime/onDeadlock(_:)`` and ``CoroutineRuntime/deadlocks()`` report the
+/// circle; a `co_timeout` in the body ends it, and ``forget(_:)`` lets later callers start anew.
 public final class SingleFlight<Key: Hashable & Sendable, Value: Sendable>: @unchecked Sendable {
   // Sound because all that changes is accessed under the lock.
   //

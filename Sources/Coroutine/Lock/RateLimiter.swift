@@ -8,9 +8,9 @@ import Synchronization
 /// ```
 ///
 /// The bucket holds at most `burst` tokens, and is full at first. Tokens are added evenly, so in any time t at most
-/// `burst` + t · rate are given out, also if some give up meanwhile. Waiters are served strictly first come, first served,
-/// whatever the amounts. A cancelled waiter has taken nothing, and the waiters behind it move up. ``reserve(_:)`` takes
-/// tokens without a wait, and says when they may be used.
+/// `burst` + t · rate are given out, also if some give up meanwhile. Waiters are served strictly first come, first
+/// served, whatever the amounts. A cancelled waiter has taken nothing, and the waiters behind it move up.
+/// ``reserve(_:)`` takes tokens without a wait, and says when they may be used.
 ///
 /// A limiter counts by the clock of its callers. In a simulated world it has a bucket of that world's, full at first:
 /// a limiter of the whole process may serve several worlds.

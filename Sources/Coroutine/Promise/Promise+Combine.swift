@@ -491,9 +491,14 @@ extension Promise {
       return result
     }
     var iterator = elements.makeIterator()
-    let run = BoundedRun(limit, result, failsFast: failsFast, { try iterator.next().map(body) }, convert) {
-      try elements.throwFailure()
-    }
+    let run = BoundedRun(
+      limit,
+      result,
+      failsFast: failsFast,
+      { try iterator.next().map(body) },
+      convert,
+      checkEnd: { try elements.throwFailure() }
+    )
     run.take()
     if let outputs = run.finished {
       result.settle(.success(outputs))

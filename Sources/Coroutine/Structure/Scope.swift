@@ -8,7 +8,8 @@ import Synchronization
 //     +--> children cancelled, body's waits throw    +--> children cancelled
 //
 // Invariants, under `lock`
-//  1. `children` has the children that have not ended (ChildList), `failed` the failures of the others (FailedChildren).
+//  1. `children` has the children that have not ended (ChildList), `failed` the failures of the others
+//     (FailedChildren).
 //  2. The owner's frame is on the owner's stack from OPEN to ENDED. It is signalled under the lock, and ENDED is set
 //     under the lock before the frame goes.
 //  3. The owner's wait for its children is claimed under the lock, by the last child to end or by an interrupt.
@@ -381,10 +382,10 @@ final class ScopeChild: WaitCallback, ScopeEntry, @unchecked Sendable {
 /// With `.isolated`, a child's failure goes to the coroutines that join the child. If none does, it is reported when
 /// the last handle of the child is released: a job that `body` returns may still be joined.
 ///
-/// Suspends until the last child has ended. If the coroutine is cancelled, by its job, a deadline or a scope around this
-/// one, the children are cancelled, and the cancellation error is thrown at the end: also if `body` returns a value,
-/// because it was in a shield or has caught the error. Only if all children had ended by then, its value is returned.
-/// After ``Scope/cancel(_:)``, a body that returns a value still succeeds.
+/// Suspends until the last child has ended. If the coroutine is cancelled, by its job, a deadline or a scope around
+/// this one, the children are cancelled, and the cancellation error is thrown at the end: also if `body` returns a
+/// value, because it was in a shield or has caught the error. Only if all children had ended by then, its value is
+/// returned. After ``Scope/cancel(_:)``, a body that returns a value still succeeds.
 @discardableResult
 @available(*, noasync, message: "use `withThrowingTaskGroup`, or await the `value` of a coroutine that does this")
 public func co_scope<Output>(
@@ -423,8 +424,8 @@ public func co_scope<Output>(
 extension Scope {
   /// Launches a child, as ``co_launch(on:name:stack:start:file:line:_:)-(DispatchQueue?,_,_,_,_,_,_)`` does.
   ///
-  /// In a cancelled scope, the child's body never runs. The captures of such a body are released when its queue comes to
-  /// the child, which may be after the scope's end. Does not suspend; any thread. Traps if the scope has ended.
+  /// In a cancelled scope, the child's body never runs. The captures of such a body are released when its queue comes
+  /// to the child, which may be after the scope's end. Does not suspend; any thread. Traps if the scope has ended.
   @inlinable @discardableResult
   public func launch<Success: Sendable>(
     on queue: DispatchQueue? = nil,

@@ -93,7 +93,8 @@ extension JobRef {
 // along in a list (`tell`), and the last reference to an inner signal releases the outer ones one by one (`deinit`).
 //
 // Invariants, under `lock`
-//  1. `inner` has the signals that were created inside this one, and not released, until it is told. Weak: they hold it.
+//  1. `inner` has the signals that were created inside this one, and not released, until it is told. Weak: they hold
+//     it.
 //  2. A signal is linked before it is stored in its scope, and a signal that is linked after its outer one was told is
 //     told at once. So a signal that anybody knows is told whenever an outer one is, perhaps an instant later.
 

@@ -1,6 +1,7 @@
 /// A sequence that ends by a failure as it ends by its end, because `next()` cannot throw.
 ///
-/// Whoever has consumed one throws the failure: otherwise a part of the elements would look like all of them.
+/// The consumer throws the failure after the last element. Otherwise a part of the elements would look like all of
+/// them.
 @usableFromInline
 protocol FallibleSource {
   /// The failure that has ended the sequence.

@@ -175,8 +175,8 @@ struct Waiter {
 class WaitCallback: @unchecked Sendable {
   // Sound because the waiter is accessed only under the lock of the source that it is linked in.
   @usableFromInline let waiter: UnsafeMutablePointer<Waiter>
-  /// Whether it observes the outcome, so that a failure is not reported as unhandled; or its `fire` marks the outcome as
-  /// observed, because its consumer may be gone.
+  /// Whether it observes the outcome, so that a failure is not reported as unhandled; or its `fire` marks the outcome
+  /// as observed, because its consumer may be gone.
   @usableFromInline enum Observes { case no, yes, byItself }
   /// Set before it is linked.
   @exclusivity(unchecked) final var observes = Observes.yes

@@ -14,7 +14,9 @@ public struct PostgresError: Error, Sendable, CustomStringConvertible {
     /// The word, as `cannotConnect`.
     public var description: String { name.rawValue }
 
-    /// The server has refused the statement. The connection lives; in a transaction every later statement fails.
+    /// The server has refused the statement.
+    ///
+    /// The connection lives; in a transaction every later statement fails.
     public static var server: Kind { Kind(name: .server) }
     /// The connection has ended; the statement may have taken effect.
     public static var lost: Kind { Kind(name: .lost) }
@@ -26,7 +28,9 @@ public struct PostgresError: Error, Sendable, CustomStringConvertible {
     public static var rolledBack: Kind { Kind(name: .rolledBack) }
     /// The connection was lost during COMMIT, and the outcome could not be found out.
     public static var commitUnknown: Kind { Kind(name: .commitUnknown) }
-    /// A value does not fit. The client found it, so the connection lives.
+    /// A value does not fit.
+    ///
+    /// The client found it, so the connection lives.
     public static var decoding: Kind { Kind(name: .decoding) }
     /// A second statement on a connection, at the same time or inside of a stream or a copy.
     public static var busy: Kind { Kind(name: .busy) }
@@ -95,7 +99,9 @@ public struct PostgresError: Error, Sendable, CustomStringConvertible {
 }
 
 extension PostgresError {
-  /// The server has refused the statement. The connection lives; in a transaction every later statement fails.
+  /// The server has refused the statement.
+  ///
+  /// The connection lives; in a transaction every later statement fails.
   public static var server: PostgresError { PostgresError(.server, "") }
   /// The connection has ended; the statement may have taken effect.
   public static var lost: PostgresError { PostgresError(.lost, "") }
@@ -107,7 +113,9 @@ extension PostgresError {
   public static var rolledBack: PostgresError { PostgresError(.rolledBack, "") }
   /// The connection was lost during COMMIT, and the outcome could not be found out.
   public static var commitUnknown: PostgresError { PostgresError(.commitUnknown, "") }
-  /// A value does not fit. The client found it, so the connection lives.
+  /// A value does not fit.
+  ///
+  /// The client found it, so the connection lives.
   public static var decoding: PostgresError { PostgresError(.decoding, "") }
   /// A second statement on a connection, at the same time or inside of a stream or a copy.
   public static var busy: PostgresError { PostgresError(.busy, "") }

@@ -24,7 +24,9 @@ public struct WorkError: Error, Sendable, Hashable, CustomStringConvertible {
   public static func newerTables(_ major: Int) -> WorkError { WorkError(.newerTables, Int64(major)) }
   /// The payload of a job cannot be decoded; as a pattern, it matches every job.
   public static var payload: WorkError { WorkError(.payload) }
-  /// The payload of this job cannot be decoded, for this reason. The job is discarded at once.
+  /// The payload of this job cannot be decoded, for this reason.
+  ///
+  /// The job is discarded at once.
   public static func payload(job: Int64, _ reason: String) -> WorkError { WorkError(.payload, job, reason: reason) }
   /// There is no such job; as a pattern, it matches every number.
   public static var noSuchJob: WorkError { WorkError(.noSuchJob) }

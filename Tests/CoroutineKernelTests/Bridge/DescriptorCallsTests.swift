@@ -15,8 +15,8 @@ struct DescriptorCallsTests {
     let rounds = 2_000
     let (calls, seconds) = try await Self.play(rounds, `where`)
 
-    // Each wait adds a duplicate to a poller, and removes it. One of the two coroutines waits in each round; the byte of
-    // the other one may have come before it looks.
+    // Each wait adds a duplicate to a poller, and removes it. One of the two coroutines waits in each round; the byte
+    // of the other one may have come before it looks.
     let waits = calls["epoll_ctl", default: 0] / 2
     #expect(waits >= rounds && waits < 3 * rounds)
     var waiting = [
@@ -26,8 +26,8 @@ struct DescriptorCallsTests {
     // A queue is woken by Dispatch.
     if `where` == "workers" { waiting.append("futex") }
     let spent = waiting.reduce(0) { $0 + calls[$1, default: 0] }
-    // Beside the waits: the start of the process and of the threads, and the watchdog's inspections, 500 a second of two
-    // calls each at most, of a process that strace makes slow.
+    // Beside the waits: the start of the process and of the threads, and the watchdog's inspections, 500 a second of
+    // two calls each at most, of a process that strace makes slow.
     #expect(Double(spent) <= 7.1 * Double(waits) + 600 + 1_000 * seconds, "\(calls)")
     // The program's own calls: a write and a read for each byte, and a read that got EAGAIN for each wait. An eventfd
     // that wakes a thread would be a write more.
