@@ -99,16 +99,8 @@ private struct FailedChildren {
     late = child
   }
 
-  /// Takes the late ones, in the order in which they have failed.
-  mutating func takeLate() -> [AnyJob] {
-    guard var child = late.take() else { return [] }
-    var jobs = [child.job]
-    while let earlier = child.next.take() {
-      child = earlier
-      jobs.append(child.job)
-    }
-    return jobs.reversed()
-  }
+  /// Takes the list of the late ones, the latest first.
+  mutating func takeLate() -> ScopeChild? { late.take() }
 }
 
 /// Launches the children of a `co_scope`.
@@ -143,7 +135,7 @@ public final class Scope: @unchecked Sendable {
   @exclusivity(unchecked) private var waiting: WaitEpoch?
   /// Stop.swift.
   @exclusivity(unchecked) var signal: StopSignal?
-  @exclusivity(unchecked) var stopTimers: [Job<Void>] = []
+  @exclusivity(unchecked) var stopTimers: StopTimer?
   let owner: JobRef
   private let frame: UnsafeMutablePointer<CancelFrame>
 
@@ -264,7 +256,13 @@ public final class Scope: @unchecked Sendable {
   ///
   /// Called by the owner, after the last child has ended.
   fileprivate func reportLateFailures() {
-    for job in lock.withLock({ failed.takeLate() }) { job.reportUnlessSeen() }
+    var late = lock.withLock { failed.takeLate() }
+    var jobs: [AnyJob] = []
+    while let child = late {
+      jobs.append(child.job)
+      late = child.next.take()
+    }
+    for job in jobs.reversed() { job.reportUnlessSeen() }
   }
 
   /// Suspends the owner, whose frame is no longer the scope's, until every child has ended; ends the scope.
@@ -280,9 +278,9 @@ public final class Scope: @unchecked Sendable {
       lock.lock()
       guard children.count > 0 else {
         hasEnded = true
-        let timers = stopTimers
+        let timers = stopTimers.take()
         lock.unlock()
-        for timer in timers { timer.cancel() }
+        if timers != nil { endTimers(timers) }
         // A wait for no child is satisfied at once, and counts as such a wait (Carrier.swift). At the end, because the
         // children may end at any time before.
         if !hasWaited { _ = Carrier.countWait(carrier, job) }

@@ -12,15 +12,29 @@ extension Scope {
   public func stop(within duration: Duration) {
     stopSignal.tell()
     guard duration > .zero else { return cancel() }
-    let timer = co_launch(name: "Scope.stop") { [self] in
-      try co_delay(duration)
-      cancel()
-    }
+    let timer = StopTimer(
+      co_launch(name: "Scope.stop") { [self] in
+        try co_delay(duration)
+        cancel()
+      }
+    )
     lock.lock()
     let isOver = hasEnded
-    if !isOver { stopTimers.append(timer) }
+    if !isOver {
+      timer.next = stopTimers
+      stopTimers = timer
+    }
     lock.unlock()
-    if isOver { timer.cancel() }
+    if isOver { timer.job.cancel() }
+  }
+
+  /// Ends what `stop` has begun; called by the owner at the scope's end.
+  func endTimers(_ first: StopTimer?) {
+    var timer = first
+    while let current = timer {
+      current.job.cancel()
+      timer = current.next.take()
+    }
   }
 
   var isStopping: Bool {
@@ -59,9 +73,18 @@ extension Scope {
   }
 }
 
+/// The coroutine that cancels a scope when a duration of `stop` is over; in the scope's list, under its lock.
+final class StopTimer: @unchecked Sendable {
+  // Sound because `next` is written before the node is in the list, and read by the owner that has taken the list.
+  let job: Job<Void>
+  @exclusivity(unchecked) var next: StopTimer?
+
+  init(_ job: Job<Void>) { self.job = job }
+}
+
 extension Scope: EnclosingScope {
   var joiner: AnyJob? { lock.withLock { hasEnded ? nil : owner.handle.takeUnretainedValue() } }
-  var isAboutToCancel: Bool { lock.withLock { !stopTimers.isEmpty } }
+  var isAboutToCancel: Bool { lock.withLock { stopTimers != nil } }
 }
 
 extension JobRef {
