@@ -123,7 +123,8 @@ struct LocalClockNumber: Sendable {
 
   /// Returns what stands for `object`, which has this number, by the clock of the calling code.
   func standIn<Object: AnyObject>(for object: Object, _ make: () -> Object) -> Object {
-    guard cco_has_worlds() else { return object }
+    // An object that was made in a world may be used when no world is left.
+    guard number != 0 || cco_has_worlds() else { return object }
     let standIns = Host.standIns
     let isOwn = number == standIns.number || number == 0 && standIns === StandIns.ofProcess
     return isOwn ? object : standIns.find(object, make)

@@ -52,27 +52,6 @@ struct MainCoroutineTests {
     }
   }
 
-  /// A loop over a channel cannot throw the cancellation of the second signal.
-  @Test func `the second signal's cancellation reaches the program's own report, although a loop has swallowed it`()
-    async throws
-  {
-    let result = await #expect(processExitsWith: .exitCode(0), observing: [\.standardOutputContent]) {
-      CoroutineRuntime.unhandledErrorHandler = { unhandled in
-        let line = "report of \(unhandled.name ?? "") at \(unhandled.launchSite ?? ""): \(unhandled.error)\n"
-        line.utf8CString.withUnsafeBytes { _ = write(STDOUT_FILENO, $0.baseAddress, $0.count - 1) }
-      }
-      Self.main {
-        let values = Channel<Int>()
-        kill(getpid(), SIGTERM)
-        try co_await(co_stopping)
-        kill(getpid(), SIGTERM)
-        while try values.receive() != nil {}
-      }
-    }
-    let text = String(decoding: try #require(result).standardOutputContent, as: UTF8.self)
-    #expect(text.contains("report of main at ") && text.contains("CancellationError"), "\(text)")
-  }
-
   // The end of the cancelled body, and the cancellation of the coroutine that waits for it, come in any order.
   @Test(.inWorlds, arguments: [false, true])
   func `the code names the signal, in whatever order the cancelled coroutines run`(returns: Bool) throws {

@@ -132,8 +132,8 @@ struct ActorEndNoticeTests {
           #expect(failure?.end.text == "worker failed Oops(x)")
           #expect(failure?.description.contains("has failed: Oops") == true)
         } else {
-          // Its loop ended, and so did its body.
-          #expect(outcome { try watcher.job.join() } == "()")
+          // Its loop threw, and so did its body.
+          #expect(outcome { try watcher.job.join() } == "CancellationError")
           let failure = #expect(throws: ActorMonitor.LinkedActorError.self) { try worker.job.join() }
           #expect(failure?.end.text == "watcher cancelled")
         }
