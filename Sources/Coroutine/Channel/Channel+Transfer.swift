@@ -120,7 +120,7 @@ extension Channel {
 
 // MARK: - Receiving
 
-// Receiving. Inlinable for the reasons in Channel+Transfer.swift. `receive` and `next` are always
+// Receiving. Inlinable for the reasons above. `receive` and `next` are always
 // inlined: a call costs 27 instructions, 4 % of a round trip between two coroutines.
 
 extension Channel {

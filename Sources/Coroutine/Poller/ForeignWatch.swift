@@ -236,7 +236,7 @@ extension ForeignWatch.Directions {
 
 // MARK: - The parked part of a wait
 
-// The parked part of a wait for a foreign descriptor, in one direction or in both (ForeignWatch.swift, steps 3 and 4).
+// The parked part of a wait for a foreign descriptor, in one direction or in both: steps 3 and 4.
 
 extension ForeignWatch {
   /// Suspends until an event of one of `directions`, or the end; returns at once if there was one since the last try.

@@ -4,7 +4,7 @@ import Glibc
 import Synchronization
 
 // Reports that descriptors can be read or written: an epoll instance with an owner. The owner is a worker of the pool
-// (WorkerHost.swift), or a thread that does nothing else (Poller.swift).
+// (WorkerHost.swift), or a thread that does nothing else (the last section).
 //
 // A descriptor of the runtime is added once, edge-triggered, in both directions, before the first wait for it. It is
 // removed before it is closed (WatchedDescriptor.swift). So a wait makes no system call, and one system call takes a

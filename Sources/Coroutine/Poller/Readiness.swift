@@ -206,7 +206,7 @@ extension UnsafeMutablePointer where Pointee == Readiness {
 /// A record consists of two `Readiness`, for reading and for writing, and is identified by its index. The index and the
 /// generation identify one use of a record, and are the key of its events. Records are reused and never freed, because
 /// the poller may hold an event of a descriptor that was closed since. It then reads live memory, and finds another
-/// generation (Readiness.swift).
+/// generation.
 ///
 ///   FREE(generation g) --take--> USED(g + 1) --give--> FREE(g + 1)
 ///

@@ -31,9 +31,11 @@ import Synchronization
 // enqueueAll is reached does not depend on the order. So the order is still uniform when the waiters are linked. Of
 // several waiters in one queue, the first is claimed, and each is the first equally often.
 //
-// SelectRun.swift has the passes. SelectRun.swift says what an object must implement. Channels do it in
-// Channel+Select.swift, jobs and every other Awaitable in Select.swift. In the code, `target` is the object that
-// a case operates on.
+// SelectRun.swift has the passes, and says what an object must implement. Channels do it in Channel+Select.swift, jobs
+// and every other Awaitable below. In the code, `target` is the object that a case operates on.
+//
+// A case that has committed stays committed: a cancellation that comes later does not take the value back, because both
+// claim the one wait (Waiter.swift, invariant 2).
 
 /// The waiter of one case while a select runs, on the selecting coroutine's stack.
 ///
@@ -474,7 +476,7 @@ struct SelectSource {
   @usableFromInline var object: AnyObject?
   @usableFromInline let kind: Kind
   @usableFromInline var needsPreparation: Bool
-  /// Fills the last word: cases side by side are a table only if there is no padding behind one (Select.swift).
+  /// Fills the last word: cases side by side are a table only if there is no padding behind one.
   @usableFromInline let unused16: UInt16 = 0
   @usableFromInline let unused32: UInt32 = 0
 

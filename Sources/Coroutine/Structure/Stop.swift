@@ -120,6 +120,7 @@ extension JobRef {
 //     it.
 //  2. A signal is linked before it is stored in its scope, and a signal that is linked after its outer one was told is
 //     told at once. So a signal that anybody knows is told whenever an outer one is, perhaps an instant later.
+//  3. A signal is told before any signal inside it is.
 
 /// Tells the coroutines of a scope that they should finish; the result of ``co_stopping``.
 ///
@@ -182,11 +183,12 @@ public final class StopSignal: Awaitable, CompletionBacked, @unchecked Sendable 
   func tell() {
     var untold = [self]
     while let signal = untold.popLast() {
+      // Settled first: a signal that finds no list any more is told at once, and its coroutines look at this one.
+      signal.completion.touch()
+      _ = signal.completion.succeed(())
       let inner = signal.lock.withLock { signal.inner.take() }
       guard let inner else { continue }
       untold += inner.values.sorted { $0.number > $1.number }.compactMap(\.signal)
-      signal.completion.touch()
-      _ = signal.completion.succeed(())
     }
   }
 

@@ -467,7 +467,7 @@ extension CompletionRef {
 
 // MARK: - Callbacks
 
-// The callbacks of a completion: linked, unlinked, and made from closures. Completion.swift has the invariants.
+// The callbacks of a completion: linked, unlinked, and made from closures. The head of the file has the invariants.
 
 extension CompletionRef {
   /// Links a callback and retains it; returns false if the completion is settled, and the callback will not be called.

@@ -134,8 +134,8 @@ public enum HTTPServer {
 
 // The connections of one server, and the coroutine that looks after them.
 //
-// No request sets a timer. Each connection has a word that says what it does and changes with each step
-// (HTTPServer.swift). The sweep reads the words several times in each limit, and ends the connections whose word has
+// No request sets a timer. Each connection has a word that says what it does and changes with each step.
+// The sweep reads the words several times in each limit, and ends the connections whose word has
 // stayed the same for a whole limit. Only while there are connections.
 //
 // Invariants

@@ -33,7 +33,7 @@ final class Wire: @unchecked Sendable {
   // Sound because of invariant 1.
   let pg: OpaquePointer
   let settings: Settings
-  /// The waits for the socket, which is watched once (Wire.swift); nil until `begin`.
+  /// The waits for the socket, which is watched once; nil until `begin`.
   private(set) var watch: ForeignDescriptor?
   private(set) var cancel: CancelHandle?
   @exclusivity(unchecked) var isBroken = false
