@@ -166,7 +166,7 @@ struct QueueTests {
         try eventually { try queue.job(id)?.state == .discarded }
       }
       let record = try #require(try queue.job(id))
-      guard case .failure(let error) = record.payload, error == .payload else {
+      guard case .failure(let error) = record.payload, WorkError.payload ~= error else {
         Issue.record("the payload decodes")
         return
       }

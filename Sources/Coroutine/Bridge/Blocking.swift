@@ -410,6 +410,7 @@ final class BlockingThread: LimitedThread, @unchecked Sendable {
     clinux_name_thread(name)
     enter()
     while let work = pool.next(for: self) { work.run() }
+    leave()
     pool.threadWillEnd()
   }
 }

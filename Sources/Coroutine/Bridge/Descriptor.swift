@@ -24,7 +24,7 @@ import Glibc
 ///   - assumingNotReady: Whether a call of the caller has just found that `fd` is not ready. The first poll is then
 ///     left out, which saves a system call. If `fd` is ready nevertheless, the coroutine suspends and is resumed at
 ///     once.
-/// - Throws: ``CoroutineError/badDescriptor`` if `fd` is not open. ``CoroutineError/cannotWatch(_:)`` if the kernel
+/// - Throws: ``CoroutineError/badDescriptor`` if `fd` is not open. ``CoroutineError/cannotWatch`` if the kernel
 ///   refuses to watch it. ``CoroutineError/notInCoroutine`` outside a coroutine. If the coroutine is cancelled, it
 ///   throws at once, and leaves `fd` as it is.
 ///

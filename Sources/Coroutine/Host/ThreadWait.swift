@@ -10,8 +10,11 @@ class LimitedThread {
     return key
   }()
 
-  /// Makes this the object of the calling thread, which holds it until it ends.
+  /// Makes this the object of the calling thread, which holds it until `leave`.
   final func enter() { pthread_setspecific(Self.key, Unmanaged.passUnretained(self).toOpaque()) }
+
+  /// Ends that: destructors of the thread's own variables may run, and wait, when the object is gone.
+  final func leave() { pthread_setspecific(Self.key, nil) }
 
   /// Calls `wait`, which blocks the calling thread.
   ///

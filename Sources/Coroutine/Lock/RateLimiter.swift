@@ -8,7 +8,8 @@ import Synchronization
 /// ```
 ///
 /// The bucket holds at most `burst` tokens, and is full at first. Tokens are added evenly, so in any time t at most
-/// `burst` + t · rate are given out, also if some give up meanwhile. Waiters are served strictly first come, first
+/// `burst` + t · rate are given out, also if some give up meanwhile. A waiter that runs late, because its thread was
+/// busy, was given its tokens at the time at which they were there. Waiters are served strictly first come, first
 /// served, whatever the amounts. A cancelled waiter has taken nothing, and the waiters behind it move up.
 /// ``reserve(_:)`` takes tokens without a wait, and says when they may be used.
 ///

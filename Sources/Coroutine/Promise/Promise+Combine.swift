@@ -446,7 +446,7 @@ extension Promise {
   /// - Never more than `limit` promises are pending at once. An element is taken when there is room for its promise.
   /// - The first failure rejects the result. From then on no element is taken, and pending promises are left running.
   /// - Cancelling the result cancels the pending promises.
-  /// - A `limit` below one rejects with ``CoroutineError/invalidCount(_:)``.
+  /// - A `limit` below one rejects with ``CoroutineError/invalidCount``.
   /// - `body` is first called at once, on the caller. Later calls run in a coroutine on `queue`; without a queue, on
   ///   that of the calling coroutine or handler. One call runs at a time.
   /// - A cycle of promises that leads through the elements is not found: a promise of an element that waits for the

@@ -570,7 +570,7 @@ extension Promise {
   ///
   /// - Parameters:
   ///   - attempts: The number of attempts in all. If it is less than one, `body` never runs, and the promise rejects
-  ///     with ``CoroutineError/invalidCount(_:)``.
+  ///     with ``CoroutineError/invalidCount``.
   ///   - delay: The pauses between attempts. The default is no pause.
   ///   - shouldRetry: Whether to try again after this failure. The default is true for every failure but a
   ///     cancellation.

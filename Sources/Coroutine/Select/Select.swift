@@ -105,7 +105,7 @@ extension Waiter {
 /// or contains references and is not a single object. The memory for a received value larger than four words is
 /// allocated. An `Awaitable` that is not the runtime's own is observed anew.
 ///
-/// More than 240 cases throw ``CoroutineError/tooManyCases(_:)``, and none commits: let many send into one channel.
+/// More than 240 cases throw ``CoroutineError/tooManyCases``, and none commits: let many send into one channel.
 @inlinable
 @available(*, noasync, message: "await the `value` of a coroutine that does this")
 public func co_select<R, Cases: _SelectCases<R>>(

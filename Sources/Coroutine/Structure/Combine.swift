@@ -193,7 +193,7 @@ public func co_race<Output>(_ awaitables: [some Awaitable<Output>]) throws -> Ou
 ///   - line: The line of the launch site.
 ///   - body: Works on one element; it may wait.
 /// - Throws: The first failure, of an element or of the source; the cancellation error;
-///   ``CoroutineError/invalidCount(_:)`` if the limit is below one; ``CoroutineError/notInCoroutine`` outside a
+///   ``CoroutineError/invalidCount`` if the limit is below one; ``CoroutineError/notInCoroutine`` outside a
 ///   coroutine.
 @available(*, noasync, message: "use `withThrowingTaskGroup`, or await the `value` of a coroutine that does this")
 public func co_map<Element: Sendable, Output: Sendable>(

@@ -1,9 +1,9 @@
 #if Postgres
 /// What goes wrong with durable work, beside a `PostgresError`.
 ///
-/// Two errors are equal if they have the same cause. ``number`` and ``reason`` describe it. A pattern matches errors of
-/// any type by the same rule: `catch WorkError.noSuchJob` catches it for every job. A later version may have more
-/// causes.
+/// Two errors are equal if cause, ``number`` and ``reason`` are. A pattern matches errors of any type: with a number
+/// those of that number, and without one all of its cause, as in `catch WorkError.noSuchJob`. A later version may have
+/// more causes.
 public struct WorkError: Error, Sendable, Hashable, CustomStringConvertible {
   private enum Cause { case newerTables, payload, noSuchJob }
   private let cause: Cause
@@ -33,12 +33,14 @@ public struct WorkError: Error, Sendable, Hashable, CustomStringConvertible {
   /// There is no job of this number in the queue, or it is not in a state for what was asked.
   public static func noSuchJob(_ id: Int64) -> WorkError { WorkError(.noSuchJob, id) }
 
-  /// Whether both errors have the same cause.
-  public static func == (one: WorkError, other: WorkError) -> Bool { one.cause == other.cause }
-  /// Hashes the cause.
-  public func hash(into hasher: inout Hasher) { hasher.combine(cause) }
+  /// Matches an error of the same cause, and of the pattern's number if it has one: `case .payload:`.
+  public static func ~= (pattern: WorkError, error: WorkError) -> Bool {
+    pattern.cause == error.cause && (pattern.number == 0 || pattern.number == error.number)
+  }
   /// Matches a caught error: `catch WorkError.noSuchJob`.
-  public static func ~= (pattern: WorkError, error: any Error) -> Bool { error as? WorkError == pattern }
+  public static func ~= (pattern: WorkError, error: any Error) -> Bool {
+    (error as? WorkError).map { pattern ~= $0 } ?? false
+  }
 
   /// A sentence that says what happened, and what to do.
   public var description: String {
