@@ -21,12 +21,14 @@ extension AnyJob {
     // Retained: the job may end on this carrier, or on another thread before this function has finished with its
     // record.
     withExtendedLifetime(self) {
-      if let outer, let starter = outer.pointee.job, !isForeign {
-        home._withUnsafeGuaranteedRef { $0.runStarted(by: starter) { Self.runNested(record, outer) } }
+      // By the scheduler that this thread drains, which need not be the job's own: what the job starts there in turn
+      // is inside the starter as well.
+      if let outer, let starter = outer.pointee.job, let drained = outer.pointee.scheduler {
+        drained._withUnsafeGuaranteedRef { $0.runStarted(by: starter) { Self.runNested(record, outer) } }
       } else {
         Self.runNested(record, outer)
-        if isForeign { record.hold.release() }
       }
+      if isForeign { record.hold.release() }
     }
   }
 

@@ -199,6 +199,13 @@ extension UnsafeMutablePointer where Pointee == ReadyQueue {
     }
   }
 
+  /// Whether a job is ready here; called by the drain, seldom.
+  var hasReady: Bool {
+    pointee.lock.lock()
+    defer { pointee.lock.unlock() }
+    return !pointee.queue.isEmpty || !pointee.launched.isEmpty
+  }
+
   /// Whether a take-over finds a job here; any thread.
   var hasMovable: Bool {
     pointee.lock.lock()

@@ -239,8 +239,12 @@ extension Scheduler {
         runWork(carrier)
         if carrier.pointee.switchesLeft <= 0 {
           readClock(carrier)
-          guard timeSlice.check(carrier.pointee.now) else { return endTimeSlice() }
-          carrier.pointee.grant(timeSlice.interval)
+          let goesOn = timeSlice.check(carrier.pointee.now)
+          // Work that uses each time slice up must not keep timers and ready jobs waiting for ever: one has its turn.
+          if !goesOn, !readyQueue.hasReady, nextTimer.load(ordering: .relaxed) > carrier.pointee.now {
+            return endTimeSlice()
+          }
+          carrier.pointee.grant(goesOn ? timeSlice.interval : 1)
         }
       }
       if nextTimer.load(ordering: .relaxed) <= carrier.pointee.now {

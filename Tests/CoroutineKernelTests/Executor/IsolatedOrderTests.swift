@@ -50,6 +50,29 @@ struct IsolatedOrderTests {
     #expect(seen)
   }
 
+  @Test func `no body begins under another one by way of a coroutine of another queue`() async throws {
+    let (queue, far) = (taggedQueue("nested body"), taggedQueue("far"))
+    let ledger = Ledger(on: queue)
+    let seen = try await onCoroutine(on: queue) {
+      let (seen, job) = try co_isolated(ledger) { ledger in
+        let inner = Locked<Job<Void>?>(nil)
+        co_launch(on: far, start: .immediate) {
+          inner.current = co_launch(on: queue, start: .immediate) {
+            try co_isolated(ledger) { ledger in
+              ledger.isConsistent = false
+              try co_yield()
+              ledger.isConsistent = true
+            }
+          }
+        }
+        return (ledger.isConsistent, inner.current)
+      }
+      try job?.join()
+      return seen
+    }
+    #expect(seen)
+  }
+
   @Test func `no body begins while a method of the actor is on the stack`() async throws {
     let vault = Vault(on: taggedQueue("vault"))
     let (seen, job) = await vault.start()

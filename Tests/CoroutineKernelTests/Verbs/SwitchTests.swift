@@ -41,6 +41,33 @@ struct SwitchTests {
     #expect(wrong == 0)
   }
 
+  // What arrives takes longer than a time slice.
+  @Test(.tags(.realClock)) func `coroutines that arrive all the time keep neither timers nor ready ones waiting`()
+    async throws
+  {
+    let (busy, isOver) = (taggedQueue("busy"), Flag())
+    let hoppers = (0..<3).map { index in
+      let home = taggedQueue("home \(index)")
+      return co_launch(on: home) {
+        while !isOver.isRaised {
+          try co_switch(to: busy)
+          RealClock.block(for: .microseconds(400))
+          try co_switch(to: home)
+        }
+      }
+    }
+    let ticks = try await onCoroutine(on: busy) {
+      for _ in 0..<20 {
+        try co_delay(.microseconds(100))
+        try co_yield()
+      }
+      return 20
+    }
+    isOver.raise()
+    for hopper in hoppers { try await hopper.value }
+    #expect(ticks == 20)
+  }
+
   @Test func `switching to the current queue just continues`() async throws {
     let home = taggedQueue("home")
     let tag = try await onCoroutine(on: home) {
