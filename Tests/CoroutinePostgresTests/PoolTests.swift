@@ -1,6 +1,7 @@
 #if Postgres
 import Coroutine
 import CoroutinePostgres
+import Dispatch
 import Testing
 
 private func options(_ most: Int, _ change: (inout PostgresPool.Options) -> Void = { _ in }) -> PostgresPool.Options {
@@ -14,10 +15,12 @@ struct PoolTests {
   @Test func `coroutines get a connection in the order of asking`() async throws {
     try await withPool(options(1)) { db in
       let order = ThreadMutex<[Int]>([])
+      // One queue for all: a coroutine is counted as waiting a moment before it is in the line.
+      let queue = DispatchQueue(label: "askers")
       try co_scope { scope in
         try db.withConnection { _ in
           for number in 0..<20 {
-            scope.launch { try db.withConnection { _ in order.withLock { $0.append(number) } } }
+            scope.launch(on: queue) { try db.withConnection { _ in order.withLock { $0.append(number) } } }
             while db.statistics.waiting <= number { try co_yield() }
           }
         }
