@@ -350,8 +350,8 @@ extension WaitQueue {
   ///  1. The caller takes the source's lock and checks the source. If it is ready already, no wait begins.
   ///  2. The wait begins. The epoch that `publish` gets names it.
   ///  3. `publish` makes the epoch known under the lock, usually in a waiter in a queue, and leaves the lock. From here
-  ///     on any thread may claim the wait, even before the job has left its stack (the head of the file says why that is
-  ///     harmless).
+  ///     on any thread may claim the wait, even before the job has left its stack. The head of the file says why that
+  ///     is harmless.
   ///  4. The job parks. It is resumed on its own scheduler, perhaps on another thread.
   ///  5. If a cancellation has claimed the wait, `withdraw` takes the lock and unlinks what `publish` has linked,
   ///     because no other thread has unlinked it. Then this function throws the cancellation's reason. In every other
