@@ -1,7 +1,7 @@
 import Synchronization
 import Testing
 
-// Job/ImmediateStart.swift: a job that its starter holds, against a waker and a canceller.
+// Job/JobRecord.swift: a job that its starter holds, against a waker and a canceller.
 
 extension InterleavingTests {
   @Suite struct ImmediateStartTests {

@@ -1,7 +1,7 @@
 import Synchronization
 import Testing
 
-// Job/JobHold.swift: a parked job, whose frames a rescuer reads, or its scheduler, while others wake it, take it
+// Job/JobRecord.swift: a parked job, whose frames a rescuer reads, or its scheduler, while others wake it, take it
 // along, or ask it to end. (ImmediateStartTests has the other holder, a starter.)
 
 extension InterleavingTests {

@@ -1,7 +1,7 @@
 import Synchronization
 import Testing
 
-// Job/JobStart.swift: a job that is cancelled as its queue comes to it.
+// Job/JobRecord.swift: a job that is cancelled as its queue comes to it.
 
 extension InterleavingTests {
   @Suite struct JobStartTests {

@@ -338,7 +338,7 @@ const cco_context *_Nullable cco_context_here(void);
 
 // ----------------------------------------------------------------------------------------------------------- cells
 
-/// The number of bytes of a cell: the memory of a job (JobMemory.swift).
+/// The number of bytes of a cell: the memory of a job (Job.swift).
 #define CCO_CELL_BYTES 256
 
 /// A cell, aligned to 64 bytes, with undefined content. Any thread; a few instructions, unless the thread's cells are

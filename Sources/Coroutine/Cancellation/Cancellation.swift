@@ -15,7 +15,7 @@ public import Synchronization
 //
 // The chain belongs to the job's own carrier. Other threads never change it: they set an atomic flag that it leads to,
 // set `JobFlags.signalled` or `.cancelled`, and send the job an interrupt. The handler of the interrupt inspects the
-// chain of a parked job and, if the chain is now cancelled, claims the job's wait (Interrupt.swift).
+// chain of a parked job and, if the chain is now cancelled, claims the job's wait (JobRecord.swift).
 
 /// A frame of the chain, on the stack of co_timeout, co_shield, co_pinned, co_isolated or a scope.
 ///
@@ -125,7 +125,7 @@ extension UnsafeMutablePointer where Pointee == JobRecord {
   /// Returns the error that a suspension point must throw, if any.
   ///
   /// A cancellation that a shield hides is passed on to the scopes outside the shield. The interrupt has not done that
-  /// if it found the job ready: then the frames may be in use on another worker (Interrupt.swift). Called on the job's
+  /// if it found the job ready: then the frames may be in use on another worker (JobRecord.swift). Called on the job's
   /// own carrier, or on its scheduler while the job is parked.
   @usableFromInline @inline(never)
   func cancellation() -> (any Error)? {
@@ -273,6 +273,26 @@ extension UnsafeMutablePointer where Pointee == JobRecord {
       if current.pointee.isSignalled.load(ordering: .acquiring) {
         _ = pointee.flags.bitwiseOr(JobFlags.signalled, ordering: .acquiringAndReleasing)
         return
+      }
+      frame = current.pointee.outer
+    }
+  }
+}
+
+// MARK: - Deadlines that move
+
+extension UnsafeMutablePointer where Pointee == JobRecord {
+  /// Moves the timers of this job's deadlines to another scheduler.
+  ///
+  /// Called on the job's own carrier.
+  func moveDeadlines(to destination: Scheduler) {
+    var frame = pointee.frames
+    while let current = frame {
+      if let (node, old) = current.pointee.timer {
+        let isPending = old._withUnsafeGuaranteedRef { $0.take(node) }
+        // Fired or not, the old scheduler may have been released when the deadline's frame ends.
+        current.pointee.timer = (node, Unmanaged.passUnretained(destination))
+        if isPending { destination.add(node, now: destination.clock) }
       }
       frame = current.pointee.outer
     }

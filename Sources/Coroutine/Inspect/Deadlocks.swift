@@ -22,7 +22,7 @@ import Synchronization
 //
 //   1  W    reads the `wait` word of every live job, and keeps the jobs that are WAITING in one of these waits
 //   2  F    reads what each of them waits for, and finds the stuck ones (DeadlockGraph)
-//   3  V    takes each job of the circles, and of what they wait for, by its hold (JobHold.swift): that shows, by a
+//   3  V    takes each job of the circles, and of what they wait for, by its hold (JobRecord.swift): that shows, by a
 //           compare-and-swap, that its word is still the one of phase 1. While it is held it reads its frames for
 //           deadlines. A job that has moved, that another thread holds, or that a timer can resume is released from the
 //           graph. Repeated until nothing is released.
@@ -454,9 +454,9 @@ struct DeadlockGraph {
 //   the joiner of the scope that it runs in, from the scope's frame on; all frames once the scope's frame is left
 //   the joiner of the scope that this one runs in, and so on
 //
-// Frames lie on the job's stack. They may be read by the holder of a parked job (JobHold.swift), and by the job itself:
-// the search may be made by a coroutine in whose scope the circle is. The frames of a job that runs elsewhere cannot be
-// read; then a deadline is assumed. The scope of a held job is alive, because the job has not ended.
+// Frames lie on the job's stack. They may be read by the holder of a parked job (JobRecord.swift), and by the job
+// itself: the search may be made by a coroutine in whose scope the circle is. The frames of a job that runs elsewhere
+// cannot be read; then a deadline is assumed. The scope of a held job is alive, because the job has not ended.
 
 struct DeadlockProof {
   /// What surrounds a wait.

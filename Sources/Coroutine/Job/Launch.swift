@@ -144,3 +144,116 @@ extension Scheduler {
     isImmortal ? Unmanaged.passUnretained(self) : Unmanaged.passRetained(self)
   }
 }
+
+// MARK: - Targets
+
+// The targets on which coroutines are launched, and to which they move.
+//
+//   target               its scheduler                                                  its anchor
+//   DispatchQueue        the queue's; in a simulated world, the world's for the queue   the queue
+//   HostedScheduler      the host's                                                     none
+//   WorkerPoolExecutor   the caller's worker, else the next worker; in a world, the     none
+//                        world's for the pool
+//   CoroutineWorker      the worker                                                     none
+//
+// A forked child that does not have the target's threads ends where it asks for the scheduler (ForkedChild.swift).
+//
+// `co_launch`, `Scope.launch` and `co_switch` exist twice, for a queue and for any target. Only where the parameter is
+// a queue can a call leave it out, or write `nil` or `.main`. The general ones are disfavoured. Otherwise the compiler
+// would check a call that names a queue against both, and so the innermost of n nested bodies 2^n times.
+
+/// What coroutines run on: a `DispatchQueue`, the ``HostedScheduler`` of another library's loop, or the workers,
+/// ``WorkerPoolExecutor/shared``.
+///
+/// `co_launch(on:)`, `Scope.launch(on:)` and `co_switch(to:)` take any of them; with CoroutineNIO, event loops too.
+/// Only the library's types conform.
+public protocol LaunchTarget: Sendable {
+  /// The destination of a coroutine that the calling code launches on the target, or that moves to it.
+  ///
+  /// Any thread; does not suspend.
+  var _destination: _LaunchDestination { get }
+}
+
+/// The scheduler of a ``LaunchTarget``, and the object that keeps that scheduler in memory.
+public struct _LaunchDestination {
+  let scheduler: Scheduler
+  /// The owner of the scheduler, which is held while a job of the scheduler is live.
+  @usableFromInline let anchor: Anchor?
+
+  /// The scheduler for a launch, with a reference for the job's record unless it is immortal.
+  @usableFromInline var forLaunch: Unmanaged<Scheduler> { scheduler.forRecord() }
+}
+
+extension DispatchQueue: LaunchTarget {
+  /// The queue, or what a simulated world has in its place.
+  public var _destination: _LaunchDestination {
+    ForkedChild.use(CCO_USES_QUEUES)
+    return _LaunchDestination(scheduler: QueueHost.scheduler(for: self), anchor: self)
+  }
+}
+
+extension HostedScheduler: LaunchTarget {
+  /// The host's coroutines.
+  public var _destination: _LaunchDestination {
+    ForkedChild.use(CCO_USES_THREADS)
+    return _LaunchDestination(scheduler: scheduler, anchor: nil)
+  }
+}
+
+extension WorkerPoolExecutor: LaunchTarget {
+  /// The worker that the calling coroutine belongs to; elsewhere one without work, if there is one.
+  public var _destination: _LaunchDestination {
+    if let job = Carrier.current?.pointee.job {
+      // The job's scheduler, and not the carrier's: a job of a queue may have been started immediately on a worker.
+      let scheduler = job.pointee.scheduler.load(ordering: .relaxed).takeUnretainedValue()
+      if let pool = scheduler.readyQueue.pointee.workerPool, pool.takeUnretainedValue() === WorkerPool.shared {
+        return _LaunchDestination(scheduler: scheduler, anchor: nil)
+      }
+    }
+    return _LaunchDestination(scheduler: Launch.worker, anchor: nil)
+  }
+}
+
+// MARK: - Stack sizes
+
+/// The stack size of a coroutine.
+///
+/// <!-- compiled: Tests/CoroutineTests/Snippets/GuideStateSnippets.swift -->
+/// ```swift
+/// let parser = co_launch(name: "parser", stack: .bytes(4 << 20)) { depth(10_000) }
+/// ```
+///
+/// The size is reserved as address space; memory is committed page by page on first use.
+public struct StackSize: Sendable, Hashable, CustomStringConvertible {
+  @usableFromInline let byteCount: Int
+
+  @inlinable
+  init(byteCount: Int) { self.byteCount = byteCount }
+
+  /// 512 KiB: enough for Foundation, regular expressions, TLS libraries and documents 200 levels deep.
+  @inlinable public static var standard: StackSize { StackSize(byteCount: 512 << 10) }
+  /// At least this number of bytes, rounded up to a size class: 16, 64, 256 or 512 KiB, 1, 4 or 16 MiB.
+  ///
+  /// Above the largest class the job fails with ``CoroutineError/stackTooLarge(_:)``.
+  @inlinable public static func bytes(_ count: Int) -> StackSize { StackSize(byteCount: max(1, count)) }
+
+  /// This size, or `other` if that is larger.
+  package func atLeast(_ other: StackSize) -> StackSize { byteCount < other.byteCount ? other : self }
+
+  /// `standard` or `bytes(4096)`.
+  public var description: String { self == .standard ? "standard" : "bytes(\(byteCount))" }
+}
+
+// MARK: - One worker
+
+/// A worker of a pool, for a coroutine that must begin there.
+package struct CoroutineWorker: LaunchTarget {
+  private let scheduler: Scheduler
+
+  /// The workers among which the calling code's work is shared; empty if it does not run on a worker.
+  package static var ofCaller: [CoroutineWorker] {
+    WorkerPool.ofCaller?.workers.map { CoroutineWorker(scheduler: $0) } ?? []
+  }
+
+  package var _destination: _LaunchDestination { _LaunchDestination(scheduler: scheduler, anchor: nil) }
+}

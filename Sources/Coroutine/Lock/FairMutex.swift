@@ -178,7 +178,7 @@ extension FairMutex: OwnedSource {
 // MARK: - Owners of locks
 
 // The owner of a lock: a coroutine, or a thread outside any coroutine. Each is a number that no other owner ever has
-// (Job/Flow.swift), so a lock cannot be taken for one's own because an address was used again.
+// (Job/Locals.swift), so a lock cannot be taken for one's own because an address was used again.
 //
 // What a coroutine locks in the body of a generator that it steps, the coroutine owns. The body must have unlocked it
 // when it yields, because the next step may be another coroutine's. So there the lock is counted

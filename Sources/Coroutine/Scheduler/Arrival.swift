@@ -35,13 +35,13 @@ import Synchronization
 // move after the coroutine has arrived, on its own stack, which holds the old scheduler until then.
 //
 // A cancellation whose interrupt has not arrived. The destination does not take over a coroutine to which a
-// cancellation is visible: the interrupt, which is sent after the flags are set, ends the wait (Interrupt.swift). For a
+// cancellation is visible: the interrupt, which is sent after the flags are set, ends the wait (JobRecord.swift). For a
 // cancelled job `claim` checks that. For a frame that is signalled, and is not behind a shield, `isCancelled` does.
 //
 // Frames. The old scheduler may be about to inspect the frames of the waiting coroutine. It has increased the count of
 // inspections, and found the wait unclaimed after that. `outlastInspection` reads the count by a read-modify-write
 // after the claim. Either it sees the inspection, and waits until the count is zero, or the inspector sees the claim
-// (JobHold.swift). An inspection takes only some loads. A rescuer marks the job as foreign instead, and then the
+// (JobRecord.swift). An inspection takes only some loads. A rescuer marks the job as foreign instead, and then the
 // destination leaves the job to it (`deferWake`).
 
 /// The work of a scheduler at which a coroutine is about to continue.

@@ -26,10 +26,10 @@ public import Synchronization
 //   - The ready queue is that of a queue's scheduler (`workerPool` is nil). Only this carrier uses it (Scheduler.swift,
 //     2), and between the append and the switch it runs nothing but the switch. So nobody pops the job before its
 //     stack is switched out.
-//   - The carrier is a drain's. An immediate start, whose holder releases the job after the switch (JobHold.swift), has
-//     no budget, so it takes the other way. So do worlds, and recorded runs.
+//   - The carrier is a drain's. An immediate start, whose holder releases the job after the switch (JobRecord.swift),
+//     has no budget, so it takes the other way. So do worlds, and recorded runs.
 //   - The job's wait is RUNNING. A rescuer or a sweep that still has the word of an earlier wait may mark the job as
-//     foreign for a moment, and gives up (JobHold.swift, steps 2 and 3). The driver sees the mark or its end when it
+//     foreign for a moment, and gives up (JobRecord.swift, steps 2 and 3). The driver sees the mark or its end when it
 //     pops the job, which is after the switch, as for every other ready job.
 // The next job is taken first, so a job never switches to itself.
 
@@ -498,7 +498,7 @@ enum StackRunner {
 //      does not end while `keepers` is not zero (WorkerHost.mayEnd). Only the thread and the coroutines on it use that
 //      number.
 //    - the thread of a CoroutineHost, and the one that drives a simulated world.
-//    One case is not in a drain: an immediate start on a thread that is not the scheduler's (ImmediateStart.swift).
+//    One case is not in a drain: an immediate start on a thread that is not the scheduler's (JobRecord.swift).
 //    Such a job first leaves that thread, as by a yield (`requireOwnThread`).
 //
 // 2. The scheduler of the job does not change. This table lists all code that stores `JobRecord.scheduler`:

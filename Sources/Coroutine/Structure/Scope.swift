@@ -24,7 +24,7 @@ import Synchronization
 // counts in the same way.
 //
 // The owner waits for its children even when it is cancelled. A child that was cancelled before it began has ended at
-// once, also if its queue is blocked (JobStart.swift); only its captures may stay until the queue comes to it.
+// once, also if its queue is blocked (JobRecord.swift); only its captures may stay until the queue comes to it.
 
 /// The children of a scope that have not ended, in the order of their launches; under the scope's lock.
 ///
@@ -79,7 +79,7 @@ private struct ChildList {
 ///
 /// Invariants
 ///  1. `first` is the first failure of a scope `.together`, which it throws, or that of the body.
-///  2. Every other failed child of such a scope either has passed `first` on (ReceivedFailure.swift), and counts as
+///  2. Every other failed child of such a scope either has passed `first` on (Job.swift), and counts as
 ///     seen, or is in the list from `late`, the latest first. The owner takes the list at the end, and reports those
 ///     that no coroutine has joined. A failed child of an isolated scope reports by itself when its last handle is
 ///     released.

@@ -15,7 +15,7 @@ public import Synchronization
 //  3. Every linked waiter is woken, notified or called exactly once, or has unlinked itself before.
 //  4. Callbacks are called one at a time: a callback that is added while another one runs is linked, and called after
 //     it.
-//  5. If the settling thread may hold locks (JobStart.swift), callbacks that are foreign code stay linked, and another
+//  5. If the settling thread may hold locks (JobRecord.swift), callbacks that are foreign code stay linked, and another
 //     thread calls them, in their order.
 //
 // Why the value is stored as raw bytes in a struct that is not generic: methods of generic classes are not specialised

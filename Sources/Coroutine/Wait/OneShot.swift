@@ -31,7 +31,7 @@ public import Synchronization
 //   fails to claim, the outcome is late; or, in a cell to the end, it is stored, and the coroutine, which is awake,
 //   finds SETTLED when it takes the lock.
 // - a cancellation against a coroutine that is about to wait: `wait` reads the flags. An interrupt that is handled
-//   after that ends the wait (Interrupt.swift).
+//   after that ends the wait (JobRecord.swift).
 // - holdToEnd against a cancellation: the coroutine may take the lock much later, so `holdToEnd` itself checks for a
 //   cancellation: the wait is claimed, or the flags say that the job or a frame is cancelled and no shield is active.
 //   In that case the coroutine is certainly woken, or does not park: the flags are set before the interrupt is sent,

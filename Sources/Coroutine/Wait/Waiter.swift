@@ -17,7 +17,7 @@ public import Synchronization
 //     suspension for ever, and a claim with an old epoch fails instead of ending a later wait.
 //  2. A claim changes WAITING to CLAIMED by compare-and-swap. Of all racing threads (value, close, timer, cancellation,
 //     another select case) exactly one wins. The others keep their value and do not access the job again. If a
-//     cancellation loses to a value, it changes nothing (Interrupt.swift): `WaitQueue.park` returns the value's reason,
+//     cancellation loses to a value, it changes nothing (JobRecord.swift): `WaitQueue.park` returns the value's reason,
 //     the caller has the value, and the next suspension point throws.
 //  3. The winner, and only the winner, makes the job ready, once.
 //  4. A Waiter is on the waiting job's stack. It is linked and unlinked under its source's lock, a claim through it is
@@ -28,7 +28,7 @@ public import Synchronization
 // scheduler's own carrier) or inbox (from elsewhere). Only the scheduler reads both, between two switches, and until
 // the job's switch is complete, the scheduler runs the job itself. Two cases differ, and have their own argument: other
 // workers may steal from a worker's ready queue (jobs enter it only after their switch, Carrier.leaving), and an
-// immediate start runs a job outside its scheduler (JobHold.swift).
+// immediate start runs a job outside its scheduler (JobRecord.swift).
 
 /// The reason for which a wait ended.
 ///

@@ -9,7 +9,7 @@ import Synchronization
 //   due timers            fires them: jobs and interrupts           `timerLock`
 //   ready jobs            takes half of them, as a thief does       the lock of the ready queue
 //   messages: jobs        takes those that may move                 `taking`
-//   messages: interrupts  inspects the jobs, in the victim's place  `taking`; for the frames JobHold.swift
+//   messages: interrupts  inspects the jobs, in the victim's place  `taking`; for the frames JobRecord.swift
 //   messages: work        sends it to itself                        `taking`
 //   handlers              runs them, in their order                 HandlerQueue.swift: one runner at a time
 //

@@ -3,7 +3,7 @@ import Testing
 
 @testable import Coroutine
 
-/// An interrupt (Interrupt.swift) in the inbox of a queue that the job has left, and on which nothing is live any more.
+/// An interrupt (JobRecord.swift) in the inbox of a queue that the job has left, and on which nothing is live any more.
 @Suite("An interrupt of a job that has left a queue", .timeLimit(.minutes(5)))
 struct LateInterruptTests {
   /// The scheduler of a queue whose only job has ended.

@@ -64,7 +64,7 @@ struct ActorEndNoticeTests {
           end(worker)
           _ = try? worker.job.join()
           if isLate { try watcher.tell(.monitor(worker)) }
-          // The end of an actor that never ran is published by another thread (JobStart.swift).
+          // The end of an actor that never ran is published by another thread (JobRecord.swift).
           while trace.all.isEmpty { try co_yield() }
           try settle()
           try watcher.ask { .ping($0) }

@@ -1,5 +1,127 @@
-internal import CCoroutine
-import Synchronization
+public import CCoroutine
+public import Synchronization
+
+/// One binding, in an immutable list that a launched coroutine shares with its launcher.
+@usableFromInline
+final class LocalBinding: Sendable {
+  let key: ObjectIdentifier
+  let value: any Sendable
+  // Sound because it is changed in a deinit only: its own, or that of a binding that had the last reference to it.
+  @exclusivity(unchecked) nonisolated(unsafe) private(set) var outer: LocalBinding?
+  /// The task-locals that the flow of control with this list has inherited.
+  let taskLocals: TaskLocalSnapshot?
+
+  init(key: ObjectIdentifier, value: any Sendable, outer: LocalBinding?) {
+    self.key = key
+    self.value = value
+    self.outer = outer
+    taskLocals = outer?.taskLocals
+  }
+
+  /// Creates a binding of no local, for a flow of control that inherits `list` together with `taskLocals`.
+  init(_ list: LocalBinding?, with taskLocals: TaskLocalSnapshot?) {
+    key = ObjectIdentifier(LocalBinding.self)
+    value = ()
+    outer = list.flatMap { $0.key == ObjectIdentifier(LocalBinding.self) ? $0.outer : $0 }
+    self.taskLocals = taskLocals
+  }
+
+  deinit {
+    // A loop: bindings nest as deeply as programs like, and the last reference to a list releases all of it.
+    var last = outer.take()
+    while last != nil, isKnownUniquelyReferenced(&last), let binding = last { last = binding.outer.take() }
+  }
+
+  /// The current list's head: the coroutine's; outside a coroutine the thread's; in a Task the list that it carries.
+  static var current: LocalBinding? {
+    if let job = Carrier.current?.pointee.job { return job.pointee.locals?.takeUnretainedValue() }
+    if let head = cco_thread().pointee.locals { return Unmanaged<LocalBinding>.fromOpaque(head).takeUnretainedValue() }
+    return cco_may_have_task_locals() ? CarriedLocals.list : nil
+  }
+
+  @usableFromInline
+  static func currentRetained() -> Unmanaged<LocalBinding>? { current.map(Unmanaged.passRetained) }
+
+  /// Makes `head` the current list, taking over one reference, and returns the old head with its reference.
+  static func exchange(_ head: Unmanaged<LocalBinding>?) -> Unmanaged<LocalBinding>? {
+    if let job = Carrier.current?.pointee.job {
+      let old = job.pointee.locals
+      job.pointee.locals = head
+      return old
+    }
+    let old = cco_thread().pointee.locals
+    cco_thread().pointee.locals = head?.toOpaque()
+    return old.map { Unmanaged.fromOpaque($0) }
+  }
+
+  /// Creates a Task in `body`, whose async code sees the current list.
+  static func carried<Output>(_ body: () throws -> Output) rethrows -> Output {
+    guard let current else { return try body() }
+    return try CarriedLocals.$list.withValue(current, operation: body)
+  }
+}
+
+/// Carries a list into a Task.
+enum CarriedLocals {
+  @TaskLocal static var list: LocalBinding?
+  static var key: UnsafeRawPointer { UnsafeRawPointer(Unmanaged.passUnretained($list).toOpaque()) }
+}
+
+/// A value that is bound while a closure runs.
+///
+/// <!-- compiled: Tests/CoroutineTests/Snippets/GuideSnippets.swift -->
+/// ```swift
+/// let requestID = CoroutineLocal(default: "none")
+/// let seen = try requestID.withValue("r-17") {
+///   try co_launch { requestID.value }.join()
+/// }
+/// ```
+///
+/// - In a coroutine, a binding holds in the body of `withValue` and in every coroutine launched in it, on any thread.
+/// - Outside a coroutine, it holds on the calling thread during the body, and in every coroutine launched in it.
+/// - Async code that a coroutine calls by `co_await` sees the coroutine's bindings, and so do coroutines that the code
+///   launches.
+///
+/// Coroutines do not see the bindings of other coroutines. Reading takes time linear in the number of current bindings.
+public final class CoroutineLocal<Value: Sendable>: Sendable {
+  private let defaultValue: Value
+
+  /// Creates a local; `value` is its value without a binding.
+  public init(default value: Value) { defaultValue = value }
+
+  /// The current value.
+  ///
+  /// May be read anywhere; does not suspend.
+  public var value: Value { value(from: LocalBinding.current) }
+
+  /// The value that a list of bindings has.
+  func value(from list: LocalBinding?) -> Value {
+    let key = ObjectIdentifier(self)
+    var binding = list
+    while let current = binding {
+      // The cast cannot fail: only `withValue` of this object makes bindings with its identity.
+      if current.key == key { return (current.value as? Value) ?? defaultValue }
+      binding = current.outer
+    }
+    return defaultValue
+  }
+
+  /// Binds `value` while `body` runs, and returns or throws the outcome of `body`.
+  ///
+  /// Any thread; does not suspend by itself. `body` may suspend and continue on another thread, because the binding
+  /// belongs to the coroutine.
+  public func withValue<Output, Failure>(
+    _ value: Value,
+    _ body: () throws(Failure) -> Output
+  ) throws(Failure) -> Output {
+    let binding = LocalBinding(key: ObjectIdentifier(self), value: value, outer: LocalBinding.current)
+    let outer = LocalBinding.exchange(Unmanaged.passRetained(binding))
+    defer { LocalBinding.exchange(outer)?.release() }
+    return try withExtendedLifetime(self) { () throws(Failure) in try body() }
+  }
+}
+
+// MARK: - Inherited task-locals
 
 // Task-locals that are bound where a coroutine is launched are seen in its body, as in a Task.
 //
@@ -191,5 +313,87 @@ extension AnyJob {
   final func leave(_ locals: Unmanaged<LocalBinding>) {
     if record.pointee.flags.load(ordering: .relaxed) & JobFlags.inheritsTaskLocals != 0 { cco_leave_task_locals() }
     locals.release()
+  }
+}
+
+// MARK: - Flows and owner numbers
+
+// The flows of control that step generators, coroutines and threads, and the numbers under which they own locks.
+
+/// The part of a job that a generator's step uses; a thread outside any job has the same in its words (CCoroutine.h).
+@usableFromInline
+struct Flow: ~Copyable {
+  @usableFromInline let owner: Atomic<UInt>
+  @usableFromInline var locals: UnsafeMutableRawPointer?
+}
+
+extension UnsafeMutablePointer where Pointee == JobRecord {
+  // Sound because stored properties are laid out in the order of their declaration; AnyJob checks it.
+  @inlinable var flow: UnsafeMutablePointer<Flow> {
+    @inline(__always) get {
+      withUnsafeMutablePointer(to: &pointee.frames) {
+        UnsafeMutableRawPointer($0 + 1).assumingMemoryBound(to: Flow.self)
+      }
+    }
+  }
+
+  /// The number under which the job owns locks.
+  @inline(__always) var ownerNumber: UInt { pointee.owner.load(ordering: .relaxed) & ~OwnerNumber.mayStep }
+}
+
+extension UnsafeMutablePointer where Pointee == cco_thread_words {
+  // Sound because the structure in C declares the same two words.
+  @inlinable var flow: UnsafeMutablePointer<Flow> {
+    @inline(__always) get {
+      withUnsafeMutablePointer(to: &pointee.owner) { UnsafeMutableRawPointer($0).assumingMemoryBound(to: Flow.self) }
+    }
+  }
+}
+
+/// The numbers under which coroutines and threads own locks.
+///
+/// None is used twice in a process: not after the end of its owner, and by no two kinds of owner. Zero is no owner.
+@usableFromInline
+enum OwnerNumber {
+  /// A flag of the `owner` of a flow that has stepped a generator, no part of a number.
+  @inlinable static var mayStep: UInt { 1 }
+  private static var drawnFlag: UInt { 2 }
+
+  private static let drawn = Atomic<UInt>(0)
+
+  /// The number of the job with this identifier.
+  static func ofJob(_ id: UInt64) -> UInt { UInt(id) << 2 }
+  /// A number without an owner: for a thread, and for a job whose identifier another world uses as well.
+  static func draw() -> UInt { drawn.wrappingAdd(1, ordering: .relaxed).newValue << 2 | drawnFlag }
+
+  enum Kind {
+    case job(UInt)
+    case drawn
+  }
+
+  static func kind(of number: UInt) -> Kind {
+    number & drawnFlag != 0 ? .drawn : .job(number >> 2)
+  }
+
+  /// The calling thread's number, with the flag.
+  static var ofThread: UInt {
+    let owner = cco_thread().pointee.owner
+    return owner != 0 ? owner : drawForThread()
+  }
+
+  @inline(never)
+  private static func drawForThread() -> UInt {
+    let owner = draw()
+    cco_thread().pointee.owner = owner
+    return owner
+  }
+}
+
+extension UnsafeMutablePointer where Pointee == JobRecord {
+  /// Whether the caller, which this job runs, is on the job's own stack and not on that of a body that the job steps.
+  var isOnOwnStack: Bool {
+    guard let context = pointee.context else { return false }
+    let here = cco_frame()
+    return here >= UnsafeMutableRawPointer(context.pointee.low) && here < UnsafeMutableRawPointer(context)
   }
 }

@@ -1,1 +1,0 @@
-../../../Sources/Coroutine/Job/ImmediateStart.swift

@@ -1,1 +1,0 @@
-../../../Sources/Coroutine/Cancellation/Interrupt.swift
