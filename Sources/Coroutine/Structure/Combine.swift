@@ -204,11 +204,28 @@ public func co_map<Element: Sendable, Output: Sendable>(
   line: UInt = #line,
   _ body: @escaping @Sendable (Element) throws -> Output
 ) throws -> [Output] {
+  var iterator = elements.makeIterator()
+  return try mapElements(limit, name, file, line, body) {
+    if let element = iterator.next() { return element }
+    try elements.throwFailure()
+    return nil
+  }
+}
+
+/// What `co_map` does, over a source that `next` reads.
+func mapElements<Element: Sendable, Output: Sendable>(
+  _ limit: Int,
+  _ name: String?,
+  _ file: StaticString,
+  _ line: UInt,
+  _ body: @escaping @Sendable (Element) throws -> Output,
+  next: () throws -> Element?
+) throws -> [Output] {
   if limit < 1 { throw CoroutineError.invalidCount(limit) }
   _ = try Carrier.beginWaiting()
   let work = MapWork<Output>(limit)
   try co_scope { scope in
-    for element in elements {
+    while let element = try next() {
       try co_checkCancelled()
       let index = work.begin()
       scope.launch(name: name, file: file, line: line) {
@@ -217,7 +234,6 @@ public func co_map<Element: Sendable, Output: Sendable>(
       }
       try work.waitForRoom()
     }
-    try elements.throwFailure()
   }
   return work.results
 }

@@ -25,7 +25,7 @@ public final class PostgresNotifications: Sendable {
 
   init(_ channel: String, buffer: Int, onStop: @escaping @Sendable (PostgresNotifications) -> Void) {
     self.channel = channel
-    queue = Channel(.bounded(max(1, buffer)))
+    queue = Channel(.bounded(Swift.max(1, buffer)))
     self.onStop = onStop
   }
 
@@ -82,6 +82,16 @@ public final class PostgresNotifications: Sendable {
   public func forEach(_ body: (PostgresNotification) throws -> Void) throws {
     defer { stop() }
     while let notification = try receive() { try body(notification) }
+  }
+}
+
+extension PostgresNotifications: Sequence {
+  /// Receives the notifications until ``stop()``, for `for notification in notifications` in a coroutine.
+  ///
+  /// Each step suspends as ``receive()`` does. It cannot throw: a cancellation ends the loop as well, and the next wait
+  /// throws it. ``forEach(_:)`` throws it itself, and stops listening at its end.
+  public func makeIterator() -> AnyIterator<PostgresNotification> {
+    AnyIterator { try? self.receive() }
   }
 }
 #endif
