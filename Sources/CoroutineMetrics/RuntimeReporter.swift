@@ -46,7 +46,7 @@ public final class RuntimeReporter: Sendable {
       let metrics = CoroutineRuntime.metrics
       state.counters.follow(metrics.counters.map(\.value))
       for (meter, gauge) in zip(meters, metrics.gauges) { meter.set(Int64(gauge.value)) }
-      for kind in Set(state.waiting.keys).union(metrics.waiting.keys) {
+      for kind in Set(state.waiting.keys).union(metrics.waiting.keys).sorted() {
         let meter =
           state.waiting[kind] ?? Meter(label: "coroutine_waiting", dimensions: [("kind", kind)], factory: factory)
         state.waiting[kind] = meter

@@ -650,6 +650,7 @@ private final class NameTable: @unchecked Sendable {
   @exclusivity(unchecked) private var entries: [String: Entry] = [:]
   @exclusivity(unchecked) private var lastNumber = 0
 
+  /// In any order.
   var names: [String] { lock.withLock { Array(entries.keys) } }
 
   func find(_ name: String) -> AnyObject? { lock.withLock { entries[name] }?.actor }

@@ -40,7 +40,7 @@ public func co_main(
   let signals = signals.filter { $0 != SIGHUP || !clinux_is_ignored($0) }
   let arrivals = co_signals(signals)
   let forced = ForcedEnd()
-  for signal in Set(signals) {
+  for signal in Set(signals).sorted() {
     // co_signals has handled it just now, so that is no refusal.
     _ = SignalHub.add(signal) {
       forced.arrived(signal)
@@ -175,7 +175,7 @@ final class ForcedEnd: Sendable {
 /// limit on threads.
 public func co_signals(_ signals: [Int32]) -> Channel<Int32> {
   let channel = Channel<Int32>(.dropNewest(64))
-  for signal in Set(signals) {
+  for signal in Set(signals).sorted() {
     if [SIGSEGV, SIGBUS, SIGFPE, SIGILL].contains(signal) {
       misuse("co_signals: signal \(signal) reports an error of the running instruction, which waits for no channel")
     }

@@ -70,7 +70,12 @@ extension Promise {
     _ launchSite: LaunchSite,
     failing: @escaping (_ error: any Error, _ key: Key) -> any Error
   ) -> Promise<[Key: Success]> {
-    let (keys, members) = (Array(promises.keys), Array(promises.values))
+    // The order decides which of several failures is seen, and in which order the losers are cancelled. A dictionary
+    // has another one each time, also within one process; a world repeats its runs, so there it is that of the keys'
+    // texts.
+    var all = Array(promises)
+    if cco_has_worlds() { all = all.map { ("\($0.key)", $0) }.sorted { $0.0 < $1.0 }.map(\.1) }
+    let (keys, members) = (all.map(\.key), all.map(\.value))
     return .collecting(members, losers, launchSite) { member, _ in
       member.completion.value(as: Success.self)
     } make: {

@@ -424,6 +424,7 @@ enum SchedulerRegistry {
     lock.withLock {
       // The ends before the launches.
       for range in [2..<CounterWords.count, 1..<2, 0..<1] {
+        // In any order: a sum.
         for entry in all.values { entry.counters.add(range, to: &sums) }
         ended.add(range, to: &sums)
       }
@@ -447,6 +448,7 @@ enum SchedulerRegistry {
   /// If the other owners release it in between, that release is the last one, and the deinit takes the lock.
   static func visitAll(_ body: (Scheduler) -> Void) {
     let schedulers: [Scheduler] = lock.withLock {
+      // In any order: no scheduler of a world is among those that act on each other.
       all.values.compactMap {
         cco_try_retain($0.scheduler.toOpaque()) ? $0.scheduler.takeRetainedValue() : nil
       }

@@ -29,7 +29,7 @@ final class ClientConnection: @unchecked Sendable {
   private(set) var hasReceived = false
   /// Whether an exchange was completed on this connection.
   var isUsed = false
-  var idleSince = ContinuousClock.now
+  var idleSince = co_now
 
   static var mostHead: Int { 65_536 }
 

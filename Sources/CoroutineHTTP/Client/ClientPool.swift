@@ -8,13 +8,14 @@ import CoroutineNet
 //  1. A connection is in the pool, or in one response, or in one exchange.
 //  2. The latest one is used first, so the others can get old and be closed: by the next request of the client,
 //     because a client has no coroutine of its own.
+//  3. Those that are closed together are closed in the order of their origins' names: a world repeats a run.
 
 final class ClientPool: Sendable {
   private struct State {
     var idle: [Origin: [ClientConnection]] = [:]
     var permits: [Origin: FairSemaphore] = [:]
     var isClosed = false
-    var swept = ContinuousClock.now
+    var swept = co_now
   }
 
   // Not shared: which of the unused connections a request gets does not show.
@@ -55,7 +56,7 @@ final class ClientPool: Sendable {
 
   /// Returns the connection that was used last, unless the server has closed it.
   func take(_ origin: Origin) -> ClientConnection? {
-    let now = ContinuousClock.now
+    let now = co_now
     let limit = now - idle
     while true {
       let (found, old): (ClientConnection?, [ClientConnection]) = state.withLock { state in
@@ -72,22 +73,28 @@ final class ClientPool: Sendable {
   /// Some times in each limit, because it visits all connections.
   private static func removeOld(
     from state: inout State,
-    _ limit: ContinuousClock.Instant,
-    _ now: ContinuousClock.Instant
+    _ limit: CoroutineClock.Instant,
+    _ now: CoroutineClock.Instant
   ) -> [ClientConnection] {
     state.swept = now
     var old: [ClientConnection] = []
-    state.idle = state.idle.compactMapValues { connections in
+    for (origin, connections) in inOrder(state.idle) {
       // The latest ones are at the end.
       let count = connections.prefix { $0.idleSince < limit }.count
       old += connections[..<count]
-      return count == connections.count ? nil : Array(connections[count...])
+      state.idle[origin] = count == connections.count ? nil : Array(connections[count...])
     }
     return old
   }
 
+  private static func inOrder(
+    _ idle: [Origin: [ClientConnection]]
+  ) -> [(key: Origin, value: [ClientConnection])] {
+    idle.sorted { ($0.key.authority, $0.key.scheme) < ($1.key.authority, $1.key.scheme) }
+  }
+
   func keep(_ connection: ClientConnection, _ origin: Origin) {
-    connection.idleSince = .now
+    connection.idleSince = co_now
     let isKept = state.withLock { state in
       if state.isClosed { return false }
       state.idle[origin, default: []].append(connection)
@@ -100,7 +107,7 @@ final class ClientPool: Sendable {
     let all = state.withLock { state in
       state.isClosed = true
       defer { state.idle = [:] }
-      return state.idle.values.flatMap { $0 }
+      return Self.inOrder(state.idle).flatMap(\.value)
     }
     for connection in all { connection.close() }
   }

@@ -142,18 +142,26 @@ public enum HTTPServer {
 //  1. An entry is in the table from the moment at which its scope exists until the scope's body is over.
 //  2. A connection is ended by an exchange of its word, and then by the cancellation of its scope. The exchange has
 //     one winner: the sweep, the stop, or the connection's next step.
-//  3. `isStopping` is stored before the words are read, and a connection reads it after it has stored that it is
+//  3. Connections are ended in the order in which they came, not in that of their addresses: a world repeats a run.
+//  4. `isStopping` is stored before the words are read, and a connection reads it after it has stored that it is
 //     idle. So of a stop and a connection that gets idle, at least one sees the other.
 
 final class HTTPService: Sendable {
   let options: HTTPServer.Options
   let handle: HTTPServer.Handler
   private let stopping = Atomic<Bool>(false)
-  private let table = ThreadMutex<[ObjectIdentifier: Entry]>([:])
+  private struct Table: Sendable {
+    var entries: [ObjectIdentifier: Entry] = [:]
+    var last = 0
+  }
+
+  private let table = ThreadMutex(Table())
   /// Released by the first connection after none; the sweep waits for it.
   private let isNeeded = FairSemaphore(0, limit: .unbounded)
 
   struct Entry {
+    /// The order of coming.
+    let number: Int
     let connection: HTTPConnection
     let scope: Scope
   }
@@ -167,24 +175,29 @@ final class HTTPService: Sendable {
 
   func add(_ connection: HTTPConnection, _ scope: Scope) {
     let isFirst = table.withLock {
-      $0[ObjectIdentifier(connection)] = Entry(connection: connection, scope: scope)
-      return $0.count == 1
+      $0.last += 1
+      $0.entries[ObjectIdentifier(connection)] = Entry(number: $0.last, connection: connection, scope: scope)
+      return $0.entries.count == 1
     }
     if isFirst { isNeeded.release() }
   }
 
   func remove(_ connection: HTTPConnection) {
-    _ = table.withLock { $0.removeValue(forKey: ObjectIdentifier(connection)) }
+    _ = table.withLock { $0.entries.removeValue(forKey: ObjectIdentifier(connection)) }
   }
 
-  private var entries: [Entry] { table.withLock { Array($0.values) } }
+  /// In any order: only those that a caller picks are worth sorting.
+  private var entries: [Entry] { table.withLock { Array($0.entries.values) } }
+
+  private static func inOrder(_ entries: [Entry]) -> [Entry] { entries.sorted { $0.number < $1.number } }
 
   // MARK: The end
 
   /// Ends the idle connections; the others end with their current request.
   func stop() {
     stopping.store(true, ordering: .sequentiallyConsistent)
-    for entry in entries where entry.connection.phase.end(ifIdleBecause: .stopped) { entry.scope.cancel() }
+    let idle = entries.filter { $0.connection.phase.end(ifIdleBecause: .stopped) }
+    for entry in Self.inOrder(idle) { entry.scope.cancel() }
   }
 
   // MARK: The sweep
@@ -201,7 +214,7 @@ final class HTTPService: Sendable {
         try co_delay(interval)
         let entries = entries
         if entries.isEmpty { break }
-        for entry in entries where entry.connection.hasExpired(most) {
+        for entry in Self.inOrder(entries.filter { $0.connection.hasExpired(most) }) {
           entry.scope.cancel(entry.connection.phase.reason?.error)
         }
       }

@@ -122,7 +122,7 @@ final class ChannelService: Sendable {
   func waitForChannels() throws {
     let channels = state.withLockedValue { state in
       defer { state.isServing = false }
-      return state.isServing ? Array(state.channels.values) : []
+      return state.isServing ? state.channels.sorted { $0.key < $1.key }.map(\.value) : []
     }
     // The loop of a channel that is closed may have been shut down, and must not be called then.
     for channel in channels where channel.isActive {

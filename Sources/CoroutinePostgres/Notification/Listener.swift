@@ -84,7 +84,7 @@ final class Listener: Sendable {
     let wire = try core.connect(until: end)
     var isDropped = true
     defer { if isDropped { core.state.withLock { $0.closed += 1 } } }
-    for channel in Set(state.withLock { $0.listeners.map(\.channel) }) { try wire.listen(channel) }
+    for channel in Set(state.withLock { $0.listeners.map(\.channel) }).sorted() { try wire.listen(channel) }
     let isEnded = state.withLock { state in
       if state.isEnded { return true }
       isDropped = state.wire != nil
@@ -135,7 +135,7 @@ final class Listener: Sendable {
     if wire.isBroken || PQconsumeInput(wire.pg) == 0 { throw wire.lost() }
     deliver(wire)
     let needed = Set(state.withLock { $0.listeners.map(\.channel) })
-    for channel in wire.channels.subtracting(needed) { try wire.unlisten(channel) }
+    for channel in wire.channels.subtracting(needed).sorted() { try wire.unlisten(channel) }
   }
 
   private func deliver(_ wire: Wire) {

@@ -378,13 +378,13 @@ extension PoolCore {
   }
 
   private func cancelUses() {
-    let handles = state.withLock { state in state.uses.values.compactMap { $0.wire?.cancel } }
+    let handles = state.withLock { state in state.uses.sorted { $0.key < $1.key }.compactMap(\.value.wire?.cancel) }
     for handle in handles { co_launch(name: "PostgresPool.close") { try? handle.request() } }
   }
 
   /// Under the lock, because a connection that is in use there is not closed meanwhile.
   private func shutDownUses() {
-    state.withLock { state in for use in state.uses.values { use.wire?.shutDown() } }
+    state.withLock { state in for (_, use) in state.uses.sorted(by: { $0.key < $1.key }) { use.wire?.shutDown() } }
   }
 }
 #endif

@@ -74,6 +74,7 @@ public final class PostgresPool: PostgresSession, Sendable {
   public var statistics: PostgresStatistics {
     let now = ContinuousClock.now
     return core.state.withLock { state in
+      // In any order: they are counted.
       let used = state.uses.values.filter { $0.wire != nil }
       return PostgresStatistics(
         idle: state.idle.count,

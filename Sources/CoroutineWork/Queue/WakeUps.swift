@@ -18,7 +18,8 @@ final class WakeUps: Sendable {
   typealias Bell = Channel<Void>
 
   private struct State {
-    var bells: [ObjectIdentifier: Bell] = [:]
+    /// In the order of coming: one for each worker of the queue.
+    var bells: [Bell] = []
     var isPending = false
     var lastSent: ContinuousClock.Instant?
   }
@@ -42,17 +43,16 @@ final class WakeUps: Sendable {
   /// Adds a bell, which has at most one element.
   func addBell() -> Bell {
     let bell = Bell(.dropOldest(1))
-    state.withLock { $0.bells[ObjectIdentifier(bell)] = bell }
+    state.withLock { $0.bells.append(bell) }
     return bell
   }
-  func remove(_ bell: Bell) { _ = state.withLock { $0.bells.removeValue(forKey: ObjectIdentifier(bell)) } }
+  func remove(_ bell: Bell) { state.withLock { $0.bells.removeAll { $0 === bell } } }
 
   /// Wakes the waiters of this program.
   ///
   /// Never suspends.
   func ring() {
-    let bells = state.withLock { Array($0.bells.values) }
-    for bell in bells { _ = bell.trySend(()) }
+    for bell in state.withLock({ $0.bells }) { _ = bell.trySend(()) }
   }
 
   /// Wakes the waiters of all programs, after a commit.

@@ -170,7 +170,8 @@ final class Worker<Payload: Codable & Sendable>: Sendable {
 /// The jobs that a worker holds.
 final class Held: Sendable {
   private let jobs = ThreadMutex<[Int64: RunningJob]>([:])
-  var all: [RunningJob] { jobs.withLock { Array($0.values) } }
+  /// Sorted by their numbers, so that two runs treat them in one order.
+  var all: [RunningJob] { jobs.withLock { $0.values.sorted { $0.id < $1.id } } }
   subscript(id: Int64, fence: Int64) -> RunningJob? {
     jobs.withLock { jobs in jobs[id].flatMap { $0.fence == fence ? $0 : nil } }
   }
