@@ -308,9 +308,11 @@ extension PostgresPool {
   public func close(drain: Duration = .seconds(10)) throws {
     // Outside of a coroutine it throws before anything is closed; a cancelled one closes first.
     do { try co_checkCancelled() } catch { if !co_isCancelled { throw error } }
+    closing.fulfill(())
     defer {
       listener.end()
       pipelines.end()
+      _ = try? closeReserve()
     }
     try core.close(drain: drain, pipelines.untilIdle)
     listener.end()

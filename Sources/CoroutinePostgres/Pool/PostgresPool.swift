@@ -1,5 +1,5 @@
 #if Postgres
-import Coroutine
+package import Coroutine
 
 /// Connections to one database, made when they are needed.
 ///
@@ -18,6 +18,10 @@ public final class PostgresPool: PostgresSession, Sendable {
   let core: PoolCore
   let pipelines: PipelineGroup
   let listener: Listener
+  /// See ``reserve``.
+  let reserved = ThreadMutex<PostgresPool?>(nil)
+  /// Fulfilled when the pool begins to close, for those that wait for nothing of the pool's.
+  package let closing = Promise<Void>()
 
   /// Creates a pool without connections.
   ///
@@ -28,8 +32,12 @@ public final class PostgresPool: PostgresSession, Sendable {
   ///     looked up on a thread of a pool; all addresses are tried, and all hosts (`target_session_attrs`).
   ///   - options: The limits.
   /// - Throws: `.cannotConnect` if the text cannot be read.
-  public init(_ server: String, options: Options = .init()) throws {
-    core = PoolCore(try Server(server), options)
+  public convenience init(_ server: String, options: Options = .init()) throws {
+    self.init(PoolCore(try Server(server), options))
+  }
+
+  init(_ core: PoolCore) {
+    self.core = core
     pipelines = PipelineGroup(core)
     listener = Listener(core)
   }
