@@ -180,7 +180,7 @@ struct KillTests {
         try eventually { log.all.contains("disconnected") }
         let scheduling = scope.launch { try queue.schedule("s", .every(.seconds(3_600))) { _ in Task(number: 1) } }
         // It has begun to ask the server, which is not there.
-        try eventually { db.statistics.connecting > 0 }
+        try eventually { db.reserve.statistics.connecting > 0 }
         scope.stop(within: .seconds(600))
         _ = try (working.join(), scheduling.join())
       }

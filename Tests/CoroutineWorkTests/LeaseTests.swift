@@ -121,7 +121,7 @@ struct LeaseTests {
   @Test func `a waiter learns how long the holder has the lease, so that it need not look later`() async throws {
     try await withLeases { db, name in
       func left() throws -> Duration? {
-        guard case .held(let left) = try Lease.take(name, ttl: .seconds(30), on: db) else { return nil }
+        guard case .held(let left) = try Lease.take(name, holder: "h", ttl: .seconds(30), on: db) else { return nil }
         return left
       }
       #expect(try left() == nil)

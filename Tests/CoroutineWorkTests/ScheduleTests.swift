@@ -160,6 +160,35 @@ struct ScheduleTests {
     }
   }
 
+  @Test(arguments: [1, 7, 1_000])
+  func `many missed ticks are added by several transactions, each once and in their order`(most: Int) async throws {
+    try await withClock { db, queue, expression, set in
+      func program() -> ScheduleClock {
+        ScheduleClock(queue.core, name: "s", schedule: .every(.seconds(100)), missed: .all(most: 50), clock: expression)
+      }
+      try set(1_050)
+      try look(program(), queue, isFirst: true)
+      // 60 ticks, of which the last 50 are added; then the program dies, and another one goes on.
+      try set(7_050)
+      var clock = program()
+      var (looks, isFirst) = (0, true)
+      let core = queue.core
+      while true {
+        let wait = try core.db.transaction { t in
+          try clock.look(t, isFirst: isFirst, most: most) { tick, t in
+            _ = try core.enqueue("\(tick)", in: t, unique: "\(tick)", key: nil, priority: 0, at: nil)
+          }
+        }
+        looks += 1
+        isFirst = false
+        if looks == 4 { (clock, isFirst) = (program(), true) }
+        if wait > .milliseconds(1) { break }
+      }
+      #expect(try added(queue) == (21...70).map { Double($0) * 100 }.filter { $0 > 2_000 })
+      #expect(most > 50 || looks > 50 / most)
+    }
+  }
+
   @Test func `a payload that cannot be encoded ends the schedule with an error`() async throws {
     try await withSchema { db, schema in
       let queue = WorkQueue<Double>("q", on: db, schema: schema, options: quick())

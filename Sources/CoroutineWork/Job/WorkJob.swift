@@ -19,6 +19,7 @@ public final class WorkJob<Payload: Codable & Sendable>: Sendable {
   public let enqueuedAt: Date
   let core: QueueCore
   let running: RunningJob
+  private let hasKey: Bool
   let onDiscard: @Sendable (any Error) -> Void
   private let stored: ThreadMutex<[UInt8]?>
 
@@ -34,6 +35,7 @@ public final class WorkJob<Payload: Codable & Sendable>: Sendable {
     attempt = claimed.attempt
     fence = claimed.fence
     enqueuedAt = claimed.enqueuedAt
+    hasKey = claimed.key != nil
     self.core = core
     self.running = running
     self.onDiscard = onDiscard
@@ -45,8 +47,9 @@ public final class WorkJob<Payload: Codable & Sendable>: Sendable {
   /// Asks the server. Throws always.
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func snooze(_ duration: Duration) throws -> Never {
-    guard try core.table.snooze(id, fence: fence, delay: duration, core.db) else { throw RunningJob.loss(id) }
+    try end(.snooze, wait: duration)
     running.move(to: .ended)
+    if duration > .zero { core.station.expect(after: duration) } else { core.wake() }
     throw AttemptEnded()
   }
 
@@ -55,9 +58,14 @@ public final class WorkJob<Payload: Codable & Sendable>: Sendable {
   /// Asks the server. Throws always.
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func discard(_ reason: String) throws -> Never {
-    guard try core.table.discard(id, fence: fence, error: storable(reason), core.db) else { throw RunningJob.loss(id) }
+    try end(.discard, error: storable(reason))
     if running.move(to: .ended) { onDiscard(JobGivenUp(description: reason)) }
     throw AttemptEnded()
+  }
+
+  private func end(_ kind: JobEnd.Kind, wait: Duration = .zero, error: String = "") throws {
+    let end = JobEnd(id: id, fence: fence, kind: kind, wait: wait, error: error)
+    if try co_await(core.station.ends.send(end)) == nil { throw RunningJob.loss(id) }
   }
 
   /// Stores up to 64 KiB that the next attempt finds in ``checkpoint``.
@@ -107,7 +115,7 @@ extension WorkJob {
       let done = try core.db.transaction(retries: 3) { t in
         guard try core.table.lock(id, fence: fence, t) else { throw RunningJob.loss(id) }
         let done = try effects(t)
-        guard try core.table.complete(id, fence: fence, isDeleted: isDeleted, t) else {
+        guard try core.table.complete(id, fence: fence, hasKey: hasKey, isDeleted: isDeleted, t) else {
           throw RunningJob.loss(id)
         }
         value = done
@@ -144,7 +152,7 @@ extension QueueCore {
   ///
   /// Asks the server.
   func outcome(_ job: RunningJob, isDeleted: Bool) throws -> JobTable.Outcome {
-    let found = try db.transaction(retries: 3) { t in try table.outcome(job.id, fence: job.fence, t) }
+    let found = try db.reserve.transaction(retries: 3) { t in try table.outcome(job.id, fence: job.fence, t) }
     // Only the holder deletes it; and before the end of the lease, that is this worker.
     return found == .gone && isDeleted && ContinuousClock.now < job.until ? .committed : found
   }

@@ -60,7 +60,7 @@ public final class Lease: Sendable {
   /// Asks the server.
   func extend() throws {
     let asked = ContinuousClock.now
-    let changed = try db.run(
+    let changed = try db.reserve.run(
       """
       update work.lease set ends = now() + \(ttl.milliseconds) * interval '1 ms'
       where name = \(name) and fence = \(fence) and ends > now()
@@ -74,7 +74,7 @@ public final class Lease: Sendable {
   ///
   /// Asks the server.
   func release() throws {
-    try db.run("update work.lease set ends = now(), holder = null where name = \(name) and fence = \(fence)")
+    try db.reserve.run("update work.lease set ends = now(), holder = null where name = \(name) and fence = \(fence)")
   }
 
   enum Taken {
@@ -86,13 +86,14 @@ public final class Lease: Sendable {
   /// Takes the lease if it is free.
   ///
   /// Asks the server.
-  static func take(_ name: String, ttl: Duration, on db: PostgresPool) throws -> Taken {
+  static func take(_ name: String, holder: String, ttl: Duration, on db: PostgresPool) throws -> Taken {
+    try db.checkOpen()
     for _ in 0..<2 {
       let asked = ContinuousClock.now
-      let fence = try db.first(
+      let fence = try db.reserve.first(
         """
         with free as (select name from work.lease where name = \(name) and ends <= now() for update skip locked)
-        update work.lease l set fence = nextval('work.fence'), holder = \(Program.name),
+        update work.lease l set fence = nextval('work.fence'), holder = \(holder),
           ends = now() + \(ttl.milliseconds) * interval '1 ms'
         from free where l.name = free.name returning l.fence
         """,
@@ -100,12 +101,14 @@ public final class Lease: Sendable {
       )
       if let fence { return .lease(Lease(name, fence: fence, ttl: ttl, until: asked + ttl, on: db)) }
       // Not without this question: an insertion waits for a transaction that changes the row.
-      let left = try db.first(
+      let left = try db.reserve.first(
         "select extract(epoch from greatest(ends, now()) - now())::float8 from work.lease where name = \(name)",
         as: Double.self
       )
       if let left { return .held(.seconds(left)) }
-      try db.run("insert into work.lease (name, fence, ends) values (\(name), 0, '-infinity') on conflict do nothing")
+      try db.reserve.run(
+        "insert into work.lease (name, fence, ends) values (\(name), 0, '-infinity') on conflict do nothing"
+      )
     }
     return .held(.zero)
   }

@@ -14,14 +14,15 @@ extension PostgresPool {
   /// a program that was stopped, may overlap with the next holder: so write by ``Lease/transaction(_:)``, or pass on
   /// `fence`. Cancelled: cancels `body`, gives the lease back, throws.
   ///
-  /// While the server is not there, it tries again. `ttl` is at least 1 s.
+  /// The lease is kept over a connection beside those of the pool, so a program whose connections are all busy keeps it.
+  /// While the server is not there, it tries again; once the pool is closed, it throws `.ended`. `ttl` is at least 1 s.
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func lease<R>(_ name: String, ttl: Duration = .seconds(30), _ body: (Lease) throws -> R) throws -> R {
     let ttl = max(ttl, .seconds(1))
     var pause = Duration.milliseconds(50)
     while true {
       let taken: Lease.Taken
-      do { taken = try takeUncut(name, ttl: ttl) } catch let outage as PostgresError where Self.isOutage(outage) {
+      do { taken = try take(name, ttl: ttl) } catch let outage as PostgresError where Self.isOutage(outage) {
         try co_checkCancelled()
         try co_delay(pause)
         pause = min(pause * 2, .seconds(5))
@@ -46,16 +47,23 @@ extension PostgresPool {
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func tryLease<R>(_ name: String, ttl: Duration = .seconds(30), _ body: (Lease) throws -> R) throws -> R? {
     let ttl = max(ttl, .seconds(1))
-    guard case .lease(let lease) = try takeUncut(name, ttl: ttl) else { return nil }
+    guard case .lease(let lease) = try take(name, ttl: ttl) else { return nil }
     return try hold(lease, body)
   }
 
-  /// Not cut off by a cancellation: the row might be taken for `ttl`, without a holder.
-  private func takeUncut(_ name: String, ttl: Duration) throws -> Lease.Taken {
-    try co_checkCancelled()
+  /// Takes the lease if it is free; gives it back if the answer is lost, because nobody would hold it for `ttl`.
+  private func take(_ name: String, ttl: Duration) throws -> Lease.Taken {
+    let holder = Program.nextWorker()
     do {
-      return try co_shield { try co_timeout(.seconds(10)) { try Lease.take(name, ttl: ttl, on: self) } }
-    } catch is TimeoutError {
+      do { return try co_timeout(.seconds(10)) { try Lease.take(name, holder: holder, ttl: ttl, on: self) } } catch {
+        co_lastWord {
+          try reserve.run(
+            "update work.lease set ends = now() where name = \(name) and holder = \(holder) and ends > now()"
+          )
+        }
+        throw error
+      }
+    } catch is TimeoutError where !co_isCancelled {
       throw PostgresError(.lost, "the server has not answered within 10 s")
     }
   }
@@ -71,15 +79,18 @@ extension PostgresPool {
   /// Runs `body`, extends the lease beside it, and gives it back.
   private func hold<R>(_ lease: Lease, _ body: (Lease) throws -> R) throws -> R {
     // Best effort: without it the lease ends by itself.
-    defer { co_shield { _ = try? co_timeout(.seconds(3)) { try lease.release() } } }
-    let isLost = ThreadMutex(false)
+    defer {
+      let limit: Duration = co_isCancelled ? lastWordLimit : .seconds(3)
+      co_shield { _ = try? co_timeout(limit) { try lease.release() } }
+    }
+    let loss = ThreadMutex<PostgresError?>(nil)
     do {
       let result = try co_scope { scope -> R in
         let keepers = [lease.keep, lease.watch].map { keep in
           scope.launch(name: "lease \(lease.name)") {
             do { try keep() } catch {
-              guard error is PostgresError else { return }
-              isLost.withLock { $0 = true }
+              guard let error = error as? PostgresError else { return }
+              loss.withLock { $0 = error }
               scope.cancel(error)
             }
           }
@@ -87,10 +98,10 @@ extension PostgresPool {
         defer { for keeper in keepers { keeper.cancel() } }
         return try body(lease)
       }
-      if isLost.withLock({ $0 }) { throw lease.loss }
+      if let loss = loss.withLock({ $0 }) { throw loss }
       return result
     } catch {
-      if isLost.withLock({ $0 }) { throw lease.loss }
+      if let loss = loss.withLock({ $0 }) { throw loss }
       throw error
     }
   }
@@ -108,7 +119,7 @@ extension Lease {
       do {
         try co_timeout(ttl / 3) { try extend() }
         wait = ttl / 3
-      } catch let error as PostgresError where error.kind == .leaseLost {
+      } catch let error as PostgresError where error.kind == .leaseLost || error.kind == .ended {
         throw error
       } catch {
         try co_checkCancelled()

@@ -38,7 +38,7 @@ enum Tables {
   /// The versions, in order.
   ///
   /// The last one is the version that this program needs at least.
-  static let versions = [Version1.statements]
+  static let versions = [Version1.statements, Version2.statements]
   /// The major version that this program understands.
   static let major = 1
 
@@ -64,6 +64,14 @@ enum Tables {
     guard let (version, major) = found else { return 0 }
     if major > Tables.major { throw WorkError.newerTables(major) }
     return version
+  }
+
+  /// Throws unless the tables are there, and not older than this program.
+  ///
+  /// Asks the server.
+  static func check(_ session: some PostgresSession, schema: String) throws {
+    let found = try version(session, schema: schema)
+    if found < versions.count { throw WorkError.olderTables(found) }
   }
 
   /// An identifier in quotes.

@@ -5,9 +5,9 @@
 /// those of that number, and without one all of its cause, as in `catch WorkError.noSuchJob`. A later version may have
 /// more causes.
 public struct WorkError: Error, Sendable, Hashable, CustomStringConvertible {
-  private enum Cause { case newerTables, payload, noSuchJob }
+  private enum Cause { case newerTables, olderTables, payload, noSuchJob }
   private let cause: Cause
-  /// The major version of the tables, or the number of the job; 0 in a pattern.
+  /// The version of the tables, or the number of the job; 0 in a pattern.
   public let number: Int64
   /// Why the payload cannot be decoded; empty for other causes.
   public let reason: String
@@ -22,6 +22,10 @@ public struct WorkError: Error, Sendable, Hashable, CustomStringConvertible {
   public static var newerTables: WorkError { WorkError(.newerTables) }
   /// The tables are of this major version, which is later than the program's.
   public static func newerTables(_ major: Int) -> WorkError { WorkError(.newerTables, Int64(major)) }
+  /// The tables are missing, or older than the program; as a pattern, it matches every version.
+  public static var olderTables: WorkError { WorkError(.olderTables) }
+  /// The tables are of this version, 0 for none, and the program needs a later one: run ``Work/migrate(_:schema:)``.
+  public static func olderTables(_ version: Int) -> WorkError { WorkError(.olderTables, Int64(version)) }
   /// The payload of a job cannot be decoded; as a pattern, it matches every job.
   public static var payload: WorkError { WorkError(.payload) }
   /// The payload of this job cannot be decoded, for this reason.
@@ -47,6 +51,9 @@ public struct WorkError: Error, Sendable, Hashable, CustomStringConvertible {
     switch cause {
     case .newerTables:
       "the tables are of major version \(number), and this program knows \(Tables.major); use a later version of it"
+    case .olderTables:
+      "\(number == 0 ? "there are no tables" : "the tables are of version \(number)"), and this program needs version "
+        + "\(Tables.versions.count); run Work.migrate first"
     case .payload: "the payload of job \(number) cannot be decoded; mend its type, and add the job again: \(reason)"
     case .noSuchJob: "the queue has no job \(number) in a state for that; look it up by its number"
     }

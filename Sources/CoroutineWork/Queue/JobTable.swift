@@ -4,6 +4,8 @@ import FoundationEssentials
 
 // The statements that change jobs. Each is one update of rows that it has locked, and does what `JobRules` says.
 //
+// What ends attempts otherwise is in JobEnd.swift, and what anybody does for all jobs in Station.swift.
+//
 // Locks, and why no statement waits for a handler:
 // - `finish` locks its row `for key share` while the effects run. Extensions change no key, so they pass; claims and
 //   rescues lock `for update skip locked`, so they leave the row alone: a job that is being finished is not taken
@@ -37,19 +39,24 @@ struct JobTable: Sendable {
   ///
   /// Asks the server.
   ///
-  /// Of a key, only the earliest unfinished job may run. The subquery sees the jobs that were committed when the
+  /// Of a key, only the earliest unfinished job may run, and none beside one that runs: an earlier one may have been
+  /// retried. The first job of a key is asked for in the order of an index: a question whether there is an earlier one
+  /// would have the server read all jobs of the key. The subqueries see the jobs that were committed when the
   /// statement began; the index `job_key_runs` refuses the rest (23505), after which the claim is repeated.
   func claim(_ limit: Int, lease: Duration, worker: String, _ session: some PostgresSession) throws -> [Claimed] {
     let rows = try session.run(
       """
       with next as materialized (
         select j.id from \(job) j
-        where j.queue = \(queue) and j.state = 'available'
+        where j.queue = \(queue) and j.state = 'available' and not j.waits
           and not exists (select from \(identifier: schema).queue where name = \(queue) and paused)
-          and (j.order_key is null or not exists (
-            select from \(job) e
+          and (j.order_key is null or j.id = (
+            select e.id from \(job) e
             where e.queue = j.queue and e.order_key = j.order_key and e.order_key is not null
-              and e.state in \(Self.unfinished) and (e.id < j.id or e.state = 'running')))
+              and e.state in \(Self.unfinished) order by e.id limit 1)
+            and not exists (
+              select from \(job) r
+              where r.queue = j.queue and r.order_key = j.order_key and r.order_key is not null and r.state = 'running'))
         order by j.priority, j.at, j.id limit \(SQL(unchecked: String(limit))) for update of j skip locked)
       update \(job) j set state = 'running', attempt = attempt + 1, fence = nextval(\(fenceName)::regclass),
         lease_ends = now() + \(lease.milliseconds) * interval '1 ms', worker = \(worker), ended_at = null
@@ -100,83 +107,6 @@ struct JobTable: Sendable {
     )
   }
 
-  /// Makes jobs available whose lease has ended, or discards them; returns how many.
-  ///
-  /// Asks the server.
-  func rescue(_ session: some PostgresSession) throws -> Int {
-    try session.run(
-      """
-      update \(job) set
-        state = case when cancel_asked then 'cancelled' when attempt >= attempts then 'discarded' else 'available' end,
-        ended_at = case when cancel_asked or attempt >= attempts then now() end, lease_ends = null,
-        errors = \(adding("the lease of the worker has ended"))
-      where id in (
-        select id from \(job) where queue = \(queue) and state = 'running' and lease_ends < now()
-        order by lease_ends limit 500 for update skip locked)
-      """
-    ).affected
-  }
-
-  /// Makes jobs available whose time has come; returns how many.
-  ///
-  /// Asks the server.
-  func promote(_ session: some PostgresSession) throws -> Int {
-    try session.run(
-      """
-      update \(job) set state = 'available' where id in (
-        select id from \(job) where queue = \(queue) and state in ('scheduled', 'retryable') and at <= now()
-        order by at limit 1000 for update skip locked)
-      """
-    ).affected
-  }
-
-  /// How long it is until the next job is due.
-  ///
-  /// Asks the server.
-  func untilNextDue(_ session: some PostgresSession) throws -> Duration? {
-    let seconds = try session.first(
-      """
-      select extract(epoch from min(at) - now())::float8 from \(job)
-      where queue = \(queue) and state in ('scheduled', 'retryable')
-      """,
-      as: Double?.self
-    )
-    return (seconds ?? nil).map { .seconds(min(max($0, 0), 1e9)) }
-  }
-
-  /// Deletes jobs that have been kept for long enough, at most 1,000 of each kind; returns how many.
-  ///
-  /// Asks the server.
-  func prune(_ options: WorkOptions, _ session: some PostgresSession) throws -> Int {
-    var count = 0
-    for (state, keep) in [
-      ("completed", options.keepCompleted), ("discarded", options.keepDiscarded), ("cancelled", options.keepDiscarded),
-    ] {
-      count += try session.run(
-        """
-        delete from \(job) where id in (
-          select id from \(job) where queue = \(queue) and state = \(state)
-            and ended_at < now() - \(keep.milliseconds) * interval '1 ms'
-          order by ended_at limit 1000 for update skip locked)
-        """
-      ).affected
-    }
-    return count
-  }
-
-  /// Deletes keys that were not used for a day; returns how many.
-  ///
-  /// Asks the server.
-  func pruneKeys(_ session: some PostgresSession) throws -> Int {
-    try session.run(
-      """
-      delete from \(identifier: schema).key where (queue, key) in (
-        select queue, key from \(identifier: schema).key where queue = \(queue) and used_at < now() - interval '1 day'
-        limit 1000 for update skip locked)
-      """
-    ).affected
-  }
-
   var fenceName: String { "\(Tables.quoted(schema)).fence" }
 
   /// The texts of the last ten failed attempts, with one more.
@@ -198,70 +128,22 @@ extension JobTable {
     ) == true
   }
 
-  /// Completes the job.
+  /// Completes the job, which may have a key.
   ///
   /// Asks the server.
-  func complete(_ id: Int64, fence: Int64, isDeleted: Bool, _ session: some PostgresSession) throws -> Bool {
-    if isDeleted { return try session.run("delete from \(job) where \(isHeld(id, fence))").affected == 1 }
-    return try session.run(
-      "update \(job) set state = 'completed', ended_at = now(), lease_ends = null where \(isHeld(id, fence))"
-    ).affected == 1
-  }
-
-  /// Ends a failed attempt; returns the state that follows, or nil.
-  ///
-  /// Asks the server.
-  func fail(_ id: Int64, fence: Int64, delay: Duration, error: String, _ session: some PostgresSession) throws
-    -> String?
-  {
-    let wait = delay.milliseconds
-    return try session.first(
+  func complete(_ id: Int64, fence: Int64, hasKey: Bool, isDeleted: Bool, _ t: PostgresTransaction) throws -> Bool {
+    let end: SQL =
+      isDeleted
+      ? "delete from \(job) where \(isHeld(id, fence))"
+      : "update \(job) set state = 'completed', ended_at = now(), lease_ends = null where \(isHeld(id, fence))"
+    guard hasKey else { return try t.run(end).affected == 1 }
+    return try t.first(
       """
-      update \(job) set
-        state = case when cancel_asked then 'cancelled' when attempt >= attempts then 'discarded'
-          when \(wait) > 0 then 'retryable' else 'available' end,
-        at = case when cancel_asked or attempt >= attempts then at else now() + \(wait) * interval '1 ms' end,
-        ended_at = case when cancel_asked or attempt >= attempts then now() end,
-        lease_ends = null, errors = \(adding(error))
-      where \(isHeld(id, fence)) returning state
+      with done as (\(end) returning id, queue, order_key), freed as (\(freeing("done")))
+      select count(*) from done
       """,
-      as: String.self
-    )
-  }
-
-  /// Gives the job up.
-  ///
-  /// Asks the server.
-  func discard(_ id: Int64, fence: Int64, error: String, _ session: some PostgresSession) throws -> Bool {
-    try session.run(
-      """
-      update \(job) set state = 'discarded', ended_at = now(), lease_ends = null, errors = \(adding(error))
-      where \(isHeld(id, fence))
-      """
-    ).affected == 1
-  }
-
-  /// Ends an attempt that does not count, and makes the job available later.
-  ///
-  /// Asks the server.
-  func snooze(_ id: Int64, fence: Int64, delay: Duration, _ session: some PostgresSession) throws -> Bool {
-    let wait = delay.milliseconds
-    return try session.run(
-      """
-      update \(job) set attempt = attempt - 1, lease_ends = null,
-        state = case when cancel_asked then 'cancelled' when \(wait) > 0 then 'scheduled' else 'available' end,
-        ended_at = case when cancel_asked then now() end,
-        at = case when cancel_asked then at else now() + \(wait) * interval '1 ms' end
-      where \(isHeld(id, fence))
-      """
-    ).affected == 1
-  }
-
-  /// Gives a job back that was not handled to its end.
-  ///
-  /// Asks the server.
-  func release(_ id: Int64, fence: Int64, _ session: some PostgresSession) throws -> Bool {
-    try session.run("update \(job) set \(Self.released) where \(isHeld(id, fence))").affected == 1
+      as: Int.self
+    ) == 1
   }
 
   /// Gives back what a claim may have taken whose answer was lost: running jobs of `worker` but those of `held`.

@@ -28,13 +28,8 @@ final class WakeUps: Sendable {
 
   /// One object for each database and queue in the program: the limit is the program's.
   static func shared(_ db: PostgresPool, schema: String, queue: String) -> WakeUps {
-    let key = Key(db: ObjectIdentifier(db), schema: schema, queue: queue)
-    return known.withLock { known in
-      if let found = known[key]?.object { return found }
-      known = known.filter { $0.value.object != nil }
-      let made = WakeUps(channel: "work:\(queue)")
-      known[key] = Weak(object: made)
-      return made
+    known.value(for: SharedKey(db: ObjectIdentifier(db), schema: schema, queue: queue)) {
+      WakeUps(channel: "work:\(queue)")
     }
   }
 
@@ -77,15 +72,10 @@ final class WakeUps: Sendable {
         $0.isPending = false
         $0.lastSent = ContinuousClock.now
       }
-      _ = try? co_timeout(.seconds(5)) { try db.run("select pg_notify(\(channel), '')") }
+      _ = try? co_timeout(.seconds(5)) { try db.reserve.run("select pg_notify(\(channel), '')") }
     }
   }
 
-  private struct Key: Hashable {
-    var db: ObjectIdentifier
-    var schema, queue: String
-  }
-  private struct Weak: Sendable { weak let object: WakeUps? }
-  private static let known = ThreadMutex<[Key: Weak]>([:])
+  private static let known = SharedObjects<WakeUps>()
 }
 #endif

@@ -38,6 +38,7 @@ final class QueueCore: Sendable {
   let options: WorkOptions
   let table: JobTable
   let wakeUps: WakeUps
+  let station: Station
 
   var queue: String { table.queue }
 
@@ -47,6 +48,7 @@ final class QueueCore: Sendable {
     self.options = options
     table = JobTable(queue: queue, schema: schema)
     wakeUps = WakeUps.shared(db, schema: schema, queue: queue)
+    station = Station.shared(db, schema: schema)
   }
 
   /// Wakes workers, after a commit.
@@ -124,7 +126,10 @@ extension QueueCore {
         as: (Int64, String).self
       )
       if let (id, state) = added {
-        if state == "available" { t.afterCommit { [self] in wake() } }
+        t.afterCommit { [self] in
+          // By this program's clock: if that is wrong, the job is found by the next look.
+          if state == "available" { wake() } else if let at { station.expect(after: .seconds(at.timeIntervalSinceNow)) }
+        }
         return (id, true)
       }
       // Without a unique key the row is always added. The other job may have ended between the two statements.
@@ -152,10 +157,18 @@ extension QueueCore {
 
   /// With a key, its row is locked before the id is drawn: the id is computed for the row that the lock has given.
   private func insert(_ payload: String, unique: String?, key: String?, priority: Int, at: Date?) -> SQL {
-    let columns: SQL = "(queue, state, priority, at, attempts, payload, unique_key, order_key)"
+    let columns: SQL = "(queue, state, priority, at, attempts, payload, unique_key, order_key, waits)"
+    let waits: SQL =
+      key.map { key in
+        """
+        exists (select from \(table.job) where queue = \(queue) and order_key = \(key) and order_key is not null
+          and state in \(JobTable.unfinished) order by id desc offset \(JobTable.ahead) - 1 limit 1)
+        """
+      } ?? "false"
     let values: SQL = """
       \(queue), case when coalesce(\(at), now()) <= now() then 'available' else 'scheduled' end, \(priority)::int,
-      coalesce(\(at), now()), \(options.attempts)::int, \(payload)::text::jsonb, \(unique), \(key)
+      coalesce(\(at), now()), \(options.attempts)::int, \(payload)::text::jsonb, \(unique), \(key),
+      \(waits)
       """
     // Without a unique key there can be no conflict.
     let rest: SQL = """
@@ -241,7 +254,7 @@ extension WorkQueue {
     let changed = try core.db.run(
       """
       update \(core.table.job) set state = 'available', attempts = attempt + 1, at = now(), ended_at = null,
-        cancel_asked = false
+        cancel_asked = false, waits = false
       where id = \(id) and queue = \(core.queue) and state in ('completed', 'discarded', 'cancelled')
       """
     ).affected
@@ -390,10 +403,10 @@ public struct WorkOptions: Sendable {
 }
 
 extension Duration {
-  /// Whole milliseconds, rounded down; at most those of 10,000 years, which the server can add to a date.
+  /// Whole milliseconds, rounded down; at most those of 1,000 years, which the server can add to a date and take from it.
   var milliseconds: Int {
     let (seconds, attoseconds) = components
-    let most: Int64 = 315_576_000_000
+    let most: Int64 = 31_557_600_000
     guard seconds < most else { return Int(most) * 1_000 }
     guard seconds > -most else { return -Int(most) * 1_000 }
     return Int(seconds) * 1_000 + Int(attoseconds / 1_000_000_000_000_000)

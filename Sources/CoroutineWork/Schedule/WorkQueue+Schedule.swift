@@ -28,6 +28,8 @@ extension WorkQueue {
   ///   - schedule: When jobs are added.
   ///   - missed: What becomes of ticks that no program was there for.
   ///   - payload: Makes the job of a tick, inside of a transaction: it must not wait.
+  ///
+  /// Ticks that are due are added in their order by several transactions if they are many.
   /// - Throws: As `work` does, and `.decoding` for a payload that cannot be encoded.
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func schedule(
@@ -36,17 +38,22 @@ extension WorkQueue {
     missed: WorkSchedule.Missed = .latest,
     _ payload: @escaping @Sendable (_ tick: Date) -> Payload
   ) throws {
+    let core = core
     let clock = ScheduleClock(core, name: name, schedule: schedule, missed: missed)
     let link = Link(core, onEvent: { _ in })
-    guard try link.persistUntilStop({ try Tables.version(core.db, schema: core.schema) }) != nil else { return }
+    guard try link.persistUntilStop({ try Tables.check(core.db.reserve, schema: core.schema) }) != nil else { return }
+    // Each tick is a statement of its transaction.
+    let size = BatchSize(1_000)
     var isFirst = true
     while !co_isStopping {
       let wait = try link.persistUntilStop(unless: .decoding) {
-        try core.db.transaction(retries: 3) { t in
-          try clock.look(t, isFirst: isFirst) { tick, t in
-            let text = try jsonText(payload(Date(timeIntervalSince1970: tick)))
-            let key = "\(name) \(Int((tick * 1_000).rounded()))"
-            _ = try core.enqueue(text, in: t, unique: key, key: nil, priority: 0, at: nil)
+        try size.running { most in
+          try core.db.reserve.transaction(retries: 3) { t in
+            try clock.look(t, isFirst: isFirst, most: most) { tick, t in
+              let text = try jsonText(payload(Date(timeIntervalSince1970: tick)))
+              let key = "\(name) \(Int((tick * 1_000).rounded()))"
+              _ = try core.enqueue(text, in: t, unique: key, key: nil, priority: 0, at: nil)
+            }
           }
         }
       }
@@ -55,6 +62,7 @@ extension WorkQueue {
       let stopping = co_stopping
       try co_select {
         stopping.onAwait { _ in }
+        core.db.closing.onAwait { _ in try core.db.checkOpen() }
         SelectCase.onTimeout(wait) {}
       }
     }
@@ -75,6 +83,10 @@ final class ScheduleClock {
   private var since: Double?
   /// How late a tick may be added by a program that was there.
   private let patience = 30.0
+  /// The tick after which the last transaction has left some of those it had found.
+  ///
+  /// What follows it is not missed by more than was asked for, so it need not be counted again to its end.
+  private var unfinished: Double?
 
   init(
     _ core: QueueCore,
@@ -96,6 +108,7 @@ final class ScheduleClock {
   func look(
     _ t: PostgresTransaction,
     isFirst: Bool,
+    most: Int = .max,
     _ add: (Double, PostgresTransaction) throws -> Void
   ) throws -> Duration {
     let table: SQL = "\(identifier: core.schema).schedule"
@@ -123,24 +136,34 @@ final class ScheduleClock {
       try t.run("update \(table) set rule = \(schedule.rule), last_tick = to_timestamp(\(now)) where \(key)")
     }
     let here = since ?? now
-    let ticks = due(after: done, here: here, now: now)
-    for tick in ticks.added { try add(tick, t) }
+    let ticks = due(after: done, here: here, now: now, most: unfinished == done ? most : nil)
+    let added = ticks.added.prefix(most)
+    let isCut = added.count < ticks.added.count || unfinished == done && added.count == most
+    for tick in added { try add(tick, t) }
+    if isCut, let tick = added.last {
+      try t.run("update \(table) set last_tick = to_timestamp(\(tick)) where \(key)")
+      (since, unfinished) = (here, tick)
+      return .milliseconds(1)
+    }
     if ticks.last > done { try t.run("update \(table) set last_tick = to_timestamp(\(ticks.last)) where \(key)") }
     // Not before the commit is certain to have read the clock; a repeated body finds the same or an earlier moment.
     since = here
+    unfinished = nil
     guard let next = schedule.next(now) else { return .seconds(30) }
     // Not for longer: the server's clock may be set. A little later than the tick, because two clocks differ.
     return .seconds(min(max(next - now, 0) + 0.002, 30))
   }
 
   /// The ticks to add, in order, and the last one that is dealt with.
-  func due(after done: Double, here: Double, now: Double) -> (added: [Double], last: Double) {
-    let limit = missed.most
+  ///
+  /// - Parameter most: How many to look for, if all of them are to be added; nil for all.
+  func due(after done: Double, here: Double, now: Double, most: Int? = nil) -> (added: [Double], last: Double) {
+    let limit = min(missed.most, 1 << 40)
     let edge = max(here, now - patience)
     var (late, onTime, last) = ([Double](), [Double](), done)
     // After a long outage, ticks that would not be added are not counted one by one.
     var moment = max(done, schedule.period.map { now - patience - $0 * Double(min(limit, 1_000_000) + 2) } ?? done)
-    while let tick = schedule.next(moment), tick <= now {
+    while let tick = schedule.next(moment), tick <= now, late.count + onTime.count < most ?? .max {
       moment = tick
       if tick > edge {
         onTime.append(tick)

@@ -20,7 +20,7 @@ final class Link: Sendable {
 
   /// Runs `body`, each time for at most `limit`, from 50 ms up to 5 s after the last error, until it returns.
   ///
-  /// Asks the server. Throws the cancellation error, `newerTables`, and errors of the kind `refused`.
+  /// Asks the server. Throws the cancellation error, what `checkLasting` throws, and errors of the kind `refused`.
   func persist<R>(
     limit: Duration = .seconds(10),
     unless refused: PostgresError.Kind? = nil,
@@ -35,11 +35,15 @@ final class Link: Sendable {
   }
 
   /// Does the same until the coroutine is asked to stop, and returns nil then.
-  func persistUntilStop<R>(unless refused: PostgresError.Kind? = nil, _ body: () throws -> R) throws -> R? {
+  func persistUntilStop<R>(
+    limit: Duration = .seconds(10),
+    unless refused: PostgresError.Kind? = nil,
+    _ body: () throws -> R
+  ) throws -> R? {
     let stopping = co_stopping
     var pause = Self.firstPause
     while !co_isStopping {
-      if let result = try attempt(.seconds(10), refused, body) { return result }
+      if let result = try attempt(limit, refused, body) { return result }
       try co_select {
         stopping.onAwait { _ in }
         SelectCase.onTimeout(pause) {}
@@ -61,12 +65,15 @@ final class Link: Sendable {
     } catch {
       // Before all else: a deadline of the caller's looks like one of ours.
       try co_checkCancelled()
-      if error is WorkError || refused != nil && (error as? PostgresError)?.kind == refused { throw error }
-      try checkTables(error)
+      if refused != nil && (error as? PostgresError)?.kind == refused { throw error }
+      try Self.checkLasting(error, core.db, schema: core.schema)
       tell(error)
       return nil
     }
   }
+
+  /// Whether the last answer was an error.
+  var isOut: Bool { isDown.withLock { $0 } }
 
   /// Tells the first error of an outage, and its end.
   func tell(_ error: (any Error)?) {
@@ -86,13 +93,36 @@ final class Link: Sendable {
       && [.uniqueViolation, .serializationFailure, .deadlock].contains(error.sqlState)
   }
 
-  /// A statement that does not fit the tables: throws if these are of a later major version.
-  private func checkTables(_ error: any Error) throws {
-    guard let refused = error as? PostgresError, refused.kind == .server else { return }
-    guard ["42P01", "42703"].contains(refused.sqlState?.rawValue) else { return }
-    do { _ = try Tables.version(core.db, schema: core.schema) } catch let newer as WorkError { throw newer } catch {}
+  /// Throws an error that no repetition mends: a closed pool, tables that are missing, older or newer, missing rights.
+  ///
+  /// Asks the server which tables there are, if a statement does not fit them.
+  static func checkLasting(_ error: any Error, _ db: PostgresPool, schema: String) throws {
+    try db.checkOpen()
+    if error is WorkError { throw error }
+    guard let refused = error as? PostgresError else { return }
+    if refused.kind == .ended { throw refused }
+    guard refused.kind == .server, let state = refused.sqlState?.rawValue else { return }
+    switch state {
+    // The right for a table, a schema or a function.
+    case "42501": throw refused
+    // No such schema, table or column.
+    case "3F000", "42P01", "42703":
+      do { try Tables.check(db.reserve, schema: schema) } catch let tables as WorkError { throw tables } catch {
+        return
+      }
+      throw refused
+    default: return
+    }
   }
 }
+
+/// How long a cancelled coroutine tells the server what others must know.
+let lastWordLimit = Duration.milliseconds(500)
+
+/// Runs `body` for half a second at most, also in a cancelled coroutine: best effort.
+///
+/// A stop has a limit, and what comes after it must not last longer than the server's answer usually does.
+func co_lastWord<R>(_ body: () throws -> R) { _ = co_shield { try? co_timeout(lastWordLimit, body) } }
 
 /// Names of this program in the tables.
 enum Program {

@@ -5,15 +5,18 @@ import FoundationEssentials
 
 // One call of `work`: claims jobs, and runs a coroutine for each.
 //
-// Coroutines:  the caller's claims; one for each job; two keep leases, or end handlers whose lease ends; one makes
-//              jobs available, rescues and deletes; one listens.
+// Coroutines:  the caller's claims; one for each job; two keep leases, or end handlers whose lease ends; one listens.
+//              What looks for jobs, rescues and deletes is shared by all workers of the program: Station.swift.
+//              Statements go over connections beside the pool's limit, so handlers cannot hold them up.
 // Invariants
 //  1. `room` has `concurrency` permits. A claim asks for no more jobs than it holds permits; each job takes one
 //     along, and its coroutine gives it back. So nothing is claimed ahead.
 //  2. A job is in `held` from before its coroutine is launched until its end is reported, or its lease is lost. What
 //     is in `held` is extended.
-//  3. A claim is never cut off by a cancellation: it would leave jobs in the state running that no worker runs. If its
-//     answer is lost, jobs that have this worker's name and are not in `held` are given back before the next claim.
+//  3. If the answer to a claim is lost, also by a cancellation, jobs that have this worker's name and are not in `held`
+//     are given back before the next claim, or before the worker ends.
+//  4. After the cancellation no statement is waited for longer than half a second, and none begins if the server did not
+//     answer before. So a stop ends soon after its limit; what was not reported then runs again after its lease.
 
 final class Worker<Payload: Codable & Sendable>: Sendable {
   typealias Handler = @Sendable (WorkJob<Payload>) throws -> Void
@@ -26,8 +29,9 @@ final class Worker<Payload: Codable & Sendable>: Sendable {
   let held = Held()
   let name = Program.nextWorker()
   let bell: WakeUps.Bell
-  /// Rings when a job of this worker waits for its time.
-  let dueBell = WakeUps.Bell(.dropOldest(1))
+  let member: StationMember
+  /// How many jobs a claim asks for at most.
+  let claiming: BatchSize
   let room: FairSemaphore
 
   init(
@@ -43,6 +47,8 @@ final class Worker<Payload: Codable & Sendable>: Sendable {
     self.handle = handle
     link = Link(core, onEvent: onEvent)
     bell = core.wakeUps.addBell()
+    member = StationMember(core, bell: bell, link: link)
+    claiming = BatchSize(concurrency)
     room = FairSemaphore(concurrency)
   }
 
@@ -51,12 +57,13 @@ final class Worker<Payload: Codable & Sendable>: Sendable {
   /// Suspends.
   func run() throws {
     defer { core.wakeUps.remove(bell) }
-    guard try link.persistUntilStop({ try Tables.version(core.db, schema: core.schema) }) != nil else { return }
+    guard try link.persistUntilStop({ try Tables.check(core.db.reserve, schema: core.schema) }) != nil else { return }
+    core.station.join(member)
+    defer { core.station.leave(member) }
     try co_scope { helpers in
       let all = [
         helpers.launch(name: "leases of \(core.queue)") { try self.helper { try self.extendLeases() } },
         helpers.launch(name: "ends of leases of \(core.queue)") { try self.helper { try self.cutLeases() } },
-        helpers.launch(name: "states of \(core.queue)") { try self.helper { try self.tend() } },
         helpers.launch(name: "wake-ups of \(core.queue)") { try self.helper { try self.listen() } },
       ]
       defer { for helper in all { helper.cancel() } }
@@ -76,14 +83,20 @@ final class Worker<Payload: Codable & Sendable>: Sendable {
 
   private func claimAndLaunch(_ jobs: Scope) throws {
     let stopping = co_stopping
+    let end = member.end
     while !co_isStopping {
       let hasRoom = try co_select {
         room.onAcquire { true }
         stopping.onAwait { _ in false }
+        end.onAwait {
+          try $0.get()
+          return false
+        }
       }
       guard hasRoom else { return }
       var free = 1
-      while free < concurrency, room.tryAcquire() { free += 1 }
+      let most = claiming.count
+      while free < most, room.tryAcquire() { free += 1 }
       let batch = JobTable.batch(free)
       room.release(free - batch)
       free = batch
@@ -97,25 +110,31 @@ final class Worker<Payload: Codable & Sendable>: Sendable {
         try co_select {
           bell.onReceive { _ in }
           stopping.onAwait { _ in }
-          SelectCase.onTimeout(core.options.poll) {}
+          end.onAwait { try $0.get() }
         }
       }
     }
   }
 
   private func claim(_ limit: Int) throws -> ([JobTable.Claimed], until: ContinuousClock.Instant) {
+    let lease = core.options.usedLease
     var isUnknown = false
+    func releaseUnknown() throws {
+      try core.table.releaseUnknown(worker: name, but: held.all.map(\.id), core.db.reserve)
+    }
     do {
-      let claimed = try link.persistUntilStop {
+      let claimed = try link.persistUntilStop(limit: max(.seconds(10), lease)) {
         if isUnknown {
-          try core.table.releaseUnknown(worker: name, but: held.all.map(\.id), core.db)
+          try co_timeout(.seconds(8), releaseUnknown)
           isUnknown = false
         }
-        let until = ContinuousClock.now + core.options.usedLease
+        let until = ContinuousClock.now + lease
+        // One job alone may be large; but it must be here before its lease ends.
+        let time = limit == 1 ? max(.seconds(8), lease / 2) : .seconds(8)
         isUnknown = true
-        let jobs = try co_shield {
-          try co_timeout(.seconds(8)) {
-            try core.table.claim(limit, lease: core.options.usedLease, worker: name, core.db)
+        let jobs = try claiming.running { most in
+          try co_timeout(time) {
+            try core.table.claim(JobTable.batch(min(limit, most)), lease: lease, worker: name, core.db.reserve)
           }
         }
         isUnknown = false
@@ -124,13 +143,10 @@ final class Worker<Payload: Codable & Sendable>: Sendable {
       if let claimed { return claimed }
       // Asked to stop while the server does not answer. Without this, jobs of a claim whose answer was lost wait for
       // the end of their leases.
-      if isUnknown {
-        _ = try? co_timeout(.seconds(2)) {
-          try core.table.releaseUnknown(worker: name, but: held.all.map(\.id), core.db)
-        }
-      }
+      if isUnknown { co_lastWord(releaseUnknown) }
       return ([], .now)
     } catch {
+      if isUnknown, !link.isOut { co_lastWord(releaseUnknown) }
       room.release(limit)
       throw error
     }
@@ -151,10 +167,11 @@ final class Worker<Payload: Codable & Sendable>: Sendable {
 
   /// Gives jobs back that were claimed and never begun: the worker was cancelled in between.
   private func returnUnbegun() {
-    for job in held.all {
-      held.remove(job)
-      report(job) { _ = try core.table.release(job.id, fence: job.fence, core.db) }
-    }
+    let jobs = held.all
+    guard !jobs.isEmpty else { return }
+    let answers = jobs.map { core.station.ends.send(JobEnd(id: $0.id, fence: $0.fence, kind: .release)) }
+    for job in jobs { held.remove(job) }
+    if !link.isOut { co_lastWord { for answer in answers { _ = try co_await(answer) } } }
   }
 
   private func listen() throws {
@@ -233,7 +250,7 @@ extension Worker {
       if let refused = error as? PostgresError, refused.kind == .leaseLost {
         lost(running)
       } else if isCancelled {
-        report(running) { _ = try core.table.release(running.id, fence: running.fence, core.db) }
+        report(running, .release)
         running.move(to: .ended)
         core.wake()
       } else {
@@ -244,34 +261,29 @@ extension Worker {
 
   private func complete(_ running: RunningJob) {
     let isDeleted = core.options.keepCompleted <= .zero
-    let done = report(running) {
-      try core.table.complete(running.id, fence: running.fence, isDeleted: isDeleted, core.db)
-        // The answer of an earlier try may have been lost.
-        || core.outcome(running, isDeleted: isDeleted) == .committed
-    }
-    if done == true { running.move(to: .completed) } else if done == false { lost(running) }
+    guard let state = report(running, isDeleted ? .delete : .complete) else { return }
+    // The answer of an earlier try may have been lost.
+    let isDone =
+      state == "completed" || repeating(running) { try core.outcome(running, isDeleted: isDeleted) } == .committed
+    if isDone { running.move(to: .completed) } else { lost(running) }
   }
 
   private func fail(_ claimed: JobTable.Claimed, _ running: RunningJob, _ error: any Error) {
     let delay = core.options.backoff(claimed.attempt)
-    let state = report(running) {
-      try core.table.fail(running.id, fence: running.fence, delay: delay, error: errorText(error), core.db)
-    }
+    let state = report(running, .fail, wait: delay, error: errorText(error)) ?? nil
     running.move(to: .ended)
     onEvent(.failed(claimed.id, attempt: claimed.attempt, error))
     switch state {
     case "discarded":
       onEvent(.discarded(claimed.id, error))
-      // For those that wait for its answer.
       core.wake()
-    case "retryable": _ = dueBell.trySend(())
+    case "retryable": core.station.expect(after: delay)
     default: core.wake()
     }
   }
 
   private func discard(_ running: RunningJob, _ error: any Error) {
-    let text = errorText(error)
-    _ = report(running) { try core.table.discard(running.id, fence: running.fence, error: text, core.db) }
+    report(running, .discard, error: errorText(error))
     running.move(to: .ended)
     onEvent(.discarded(running.id, error))
     core.wake()
@@ -279,7 +291,7 @@ extension Worker {
 
   /// The COMMIT of a finish was lost, and its outcome was not known to the handler.
   private func resolve(_ claimed: JobTable.Claimed, _ running: RunningJob) {
-    switch report(running, { try core.outcome(running, isDeleted: core.options.keepCompleted <= .zero) }) {
+    switch repeating(running, { try core.outcome(running, isDeleted: core.options.keepCompleted <= .zero) }) {
     case .committed: running.move(to: .completed)
     case .notCommitted:
       fail(claimed, running, PostgresError(.lost, "the connection was lost during COMMIT; nothing was committed"))
@@ -291,25 +303,41 @@ extension Worker {
     if running.move(to: .lost) { onEvent(.leaseLost(running.id)) }
   }
 
-  /// Runs `body` until it returns; nil once the job is lost, or 5 s after the worker's cancellation.
+  /// Reports the end of an attempt; returns the state that follows, `.some(nil)` if the job was not held any more, or nil
+  /// if it is not known.
   ///
-  /// Not cut off by a cancellation: what is not reported runs again when its lease has ended. Asks the server.
+  /// Suspends for the server's answer, and repeats what outages have stopped, until the job is lost; if the worker is
+  /// cancelled, for half a second more at most.
   @discardableResult
-  func report<R>(_ running: RunningJob, _ body: () throws -> R) -> R? {
-    var pause = Duration.milliseconds(50)
-    var end: ContinuousClock.Instant?
-    while running.phase != .lost {
-      if isCancelled {
-        end = end ?? ContinuousClock.now + .seconds(5)
-        if ContinuousClock.now > end! { return nil }
+  private func report(_ running: RunningJob, _ kind: JobEnd.Kind, wait: Duration = .zero, error: String = "")
+    -> String??
+  {
+    let end = JobEnd(id: running.id, fence: running.fence, kind: kind, wait: wait, error: error)
+    var answer = core.station.ends.send(end)
+    return repeating(running) {
+      do { return try co_await(answer) } catch {
+        // A cancellation of this coroutine, or its deadline, leaves the answer still to come.
+        if answer.isSettled { answer = core.station.ends.send(end) }
+        throw error
       }
+    }
+  }
+
+  /// Runs `body` until it returns; nil once the job is lost, the pool is closed, or the worker was cancelled.
+  ///
+  /// Asks the server. What cannot be told to it runs again when its lease has ended.
+  private func repeating<R>(_ running: RunningJob, _ body: () throws -> R) -> R? {
+    var pause = Duration.milliseconds(50)
+    while running.phase != .lost {
       do {
-        let result = try co_shield { try co_timeout(.seconds(5), body) }
+        let result = try co_timeout(.seconds(5), body)
         link.tell(nil)
         return result
       } catch {
+        if isCancelled { return link.isOut ? nil : co_shield { try? co_timeout(lastWordLimit, body) } }
+        if let error = error as? PostgresError, error.kind == .ended { return nil }
         link.tell(error)
-        co_shield { _ = try? co_delay(pause) }
+        if (try? co_delay(pause)) == nil { return nil }
         pause = min(pause * 2, .seconds(2))
       }
     }
@@ -345,7 +373,7 @@ extension Worker {
       let asked = ContinuousClock.now
       do {
         let found = try co_timeout(lease / 3) {
-          try core.table.extend(jobs.map { ($0.id, $0.fence) }, lease: lease, core.db)
+          try core.table.extend(jobs.map { ($0.id, $0.fence) }, lease: lease, core.db.reserve)
         }
         let states = Dictionary(found) { first, _ in first }
         for job in jobs {
@@ -376,37 +404,6 @@ extension Worker {
   /// The row says that the job is not this worker's, or was cancelled.
   private func lose(_ job: RunningJob) {
     if job.lose() { onEvent(.leaseLost(job.id)) }
-  }
-
-  /// Makes jobs available, rescues those of dead workers, deletes old ones.
-  ///
-  /// Suspends, until cancelled.
-  func tend() throws {
-    var nextPrune = ContinuousClock.now
-    while true {
-      let wait: Duration = try link.persist {
-        let changed = try core.table.promote(core.db) + core.table.rescue(core.db)
-        if changed > 0 { _ = bell.trySend(()) }
-        return try core.table.untilNextDue(core.db) ?? core.options.poll
-      }
-      if ContinuousClock.now >= nextPrune {
-        try prune()
-        // Not all programs at once.
-        nextPrune = ContinuousClock.now + .seconds(Double.random(in: 30...60))
-      }
-      try co_select {
-        dueBell.onReceive { _ in }
-        // A little later than due: the two clocks do not tick at once.
-        SelectCase.onTimeout(min(wait + .milliseconds(2), core.options.poll)) {}
-      }
-    }
-  }
-
-  private func prune() throws {
-    while try link.persist(limit: .seconds(30), { try core.table.prune(core.options, core.db) }) >= 1_000 {
-      try co_delay(.milliseconds(20))
-    }
-    while try link.persist(limit: .seconds(30), { try core.table.pruneKeys(core.db) }) >= 1_000 {}
   }
 }
 #endif

@@ -1,0 +1,284 @@
+#if Postgres
+import Coroutine
+import CoroutinePostgres
+import Foundation
+import Testing
+
+@testable import CoroutineWork
+
+@Suite("What the workers of a program share", .serialized, .timeLimit(.minutes(5)))
+struct StationTests {
+  @Test func `claims, leases and reports go on while the program uses all connections of its pool`() async throws {
+    let address = try Cluster.shared.get().address
+    try await withSchema(connections: 2) { db, schema in
+      let other = try PostgresPool(address)
+      defer { co_shield { try? other.close(drain: .zero) } }
+      let queue = WorkQueue<Task>("q", on: db, schema: schema, options: quick(lease: .seconds(3), attempts: 1))
+      let seen = WorkQueue<Task>("q", on: other, schema: schema)
+      let ids = try (0..<4).map { try queue.add(Task(number: $0), on: db).id }
+      let (isHeld, mayEnd) = (Latch(2), Latch(1))
+      try co_scope { scope in
+        for _ in 0..<2 {
+          scope.launch {
+            try db.withConnection { _ in
+              isHeld.countDown()
+              try mayEnd.wait()
+            }
+          }
+        }
+        try isHeld.wait()
+        try beside {
+          try queue.work { job in
+            let first = try seen.job(job.id)?.leaseEnds
+            try eventually { try seen.job(job.id)?.leaseEnds != first }
+            switch job.payload.number {
+            case 0: return
+            case 1: throw Flaky()
+            case 2: try job.snooze(.seconds(3_600))
+            default: try job.discard("no")
+            }
+          }
+        } _: {
+          try eventually { try ids.allSatisfy { try ![.available, .running].contains(seen.job($0)?.state) } }
+        }
+        mayEnd.countDown()
+      }
+      #expect(try ids.map { try seen.job($0)?.state } == [.completed, .discarded, .scheduled, .discarded])
+    }
+  }
+
+  @Test func `many idle queues cost a transaction each poll`() async throws {
+    let cluster = try Cluster()
+    try await withPool(on: cluster) { db in
+      try Work.migrate(db)
+      func transactions() throws -> Int {
+        try db.run("select pg_stat_clear_snapshot()")
+        return try db.first(
+          "select xact_commit + xact_rollback from pg_stat_database where datname = current_database()",
+          as: Int.self
+        ) ?? 0
+      }
+      try co_scope { scope in
+        for number in 0..<40 {
+          let queue = WorkQueue<Task>("q\(number)", on: db)
+          scope.launch { try queue.work { _ in } }
+        }
+        // Until all have begun: a job of each is done.
+        for number in 0..<40 {
+          let queue = WorkQueue<Task>("q\(number)", on: db)
+          try queue.add(Task(number: number), on: db)
+          try eventually { try queue.counts()[.completed] == 1 }
+        }
+        // The server's counts come up to a second late.
+        try co_delay(.seconds(3))
+        let before = try transactions()
+        try co_delay(.seconds(6))
+        let count = try transactions() - before
+        #expect(count <= 12)
+        scope.cancel()
+      }
+    }
+  }
+
+  @Test func `an idle worker finds jobs of a dead one when their lease ends, and its own when they are due`()
+    async throws
+  {
+    try await withSchema { db, schema in
+      var options = quick(lease: .seconds(1))
+      options.poll = .seconds(3_600)
+      options.usesNotifications = false
+      let queue = WorkQueue<Task>("q", on: db, schema: schema, options: options)
+      let attempts = Log<Int>()
+      try beside {
+        try queue.work { job in attempts.add(job.attempt) }
+      } _: {
+        // It has begun, and is idle.
+        try queue.add(Task(number: 0), on: db)
+        try eventually { try queue.counts()[.completed] == 1 }
+        try db.run(
+          """
+          insert into \(queue.core.table.job) (queue, state, attempt, attempts, payload, fence, lease_ends, worker)
+          values ('q', 'running', 1, 3, '{"number": 1, "text": ""}', nextval(\(queue.core.table.fenceName)::regclass),
+            now() + interval '1 s', 'one that was killed')
+          """
+        )
+        try eventually { try queue.counts()[.completed] == 2 }
+        try queue.add(Task(number: 2), on: db, at: Date() + 0.1)
+        try eventually { try queue.counts()[.completed] == 3 }
+      }
+      #expect(attempts.all == [1, 2, 1])
+    }
+  }
+
+  @Test(arguments: [true, false])
+  func `a worker, a schedule and a lease whose pool is closed throw at once`(usesNotifications: Bool) async throws {
+    try await withSchema { db, schema in
+      try Work.migrate(db)
+      let pool = try PostgresPool(try Cluster.shared.get().address)
+      var options = quick(lease: .seconds(60))
+      options.poll = .seconds(3_600)
+      options.usesNotifications = usesNotifications
+      let queue = WorkQueue<Task>("q", on: pool, schema: schema, options: options)
+      let (id, _) = try queue.add(Task(number: 1), on: db)
+      let (begun, isLeader) = (Latch(1), Latch(1))
+      let name = uniqueName("lease")
+      let kinds = try co_scope { scope in
+        let jobs: [Job<PostgresError.Kind?>] = [
+          scope.launch {
+            kind {
+              try queue.work { _ in
+                begun.countDown()
+                try co_delay(.seconds(3_600))
+              }
+            }
+          },
+          scope.launch { kind { try queue.schedule("s", .every(.seconds(3_600))) { _ in Task(number: 2) } } },
+          scope.launch {
+            kind {
+              try pool.lease(name, ttl: .seconds(3)) { _ in
+                isLeader.countDown()
+                try co_delay(.seconds(3_600))
+              }
+            }
+          },
+        ]
+        try begun.wait()
+        try isLeader.wait()
+        try eventually { try db.first("select count(*) from \(identifier: schema).schedule", as: Int.self) == 1 }
+        try pool.close()
+        return try jobs.map { try $0.join() }
+      }
+      #expect(kinds == [.ended, .ended, .ended])
+      #expect(kind { try queue.work { _ in } } == .ended)
+      #expect(kind { try queue.schedule("s", .every(.seconds(1))) { _ in Task(number: 2) } } == .ended)
+      #expect(kind { try pool.lease(name) { _ in } } == .ended)
+      // Its job runs again after its lease, or has been given back.
+      let seen = WorkQueue<Task>("q", on: db, schema: schema)
+      #expect([.available, .running].contains(try seen.job(id)?.state))
+    }
+  }
+
+  @Test(arguments: [Duration.seconds(Int64.max), .seconds(1e15), .zero])
+  func `any time for which jobs are kept leaves retries and schedules alone`(keep: Duration) async throws {
+    try await withSchema { db, schema in
+      var options = quick()
+      (options.keepCompleted, options.keepDiscarded) = (keep, keep)
+      let queue = WorkQueue<Task>("q", on: db, schema: schema, options: options)
+      try queue.add(Task(number: 0), on: db, at: Date() + 0.05)
+      let (again, done) = (Latch(1), Latch(1))
+      try beside {
+        try queue.work { job in
+          if job.payload.number == 0 {
+            if job.attempt == 1 { throw Flaky() }
+            again.countDown()
+          } else {
+            done.countDown()
+          }
+        }
+      } _: {
+        try again.wait()
+        try beside {
+          try queue.schedule("s", .every(.seconds(1))) { _ in Task(number: 1) }
+        } _: {
+          try done.wait()
+        }
+      }
+    }
+  }
+
+  enum Outage: CaseIterable, Sendable { case ended, silent }
+
+  @Test(arguments: Outage.allCases)
+  func `a stop ends soon after its limit, also if the server does not answer`(outage: Outage) async throws {
+    let cluster = try Cluster()
+    try await withPool(on: cluster) { db in
+      try Work.migrate(db)
+      let queue = WorkQueue<Task>("q", on: db, options: quick())
+      try db.transaction { t in try queue.enqueue(all: (0..<4).map { Task(number: $0) }, in: t) }
+      let (begun, mayEnd) = (Latch(4), Latch(1))
+      let all = "\(cluster.postmaster) $(pgrep -P \(cluster.postmaster))"
+      defer { if outage == .silent { _ = try? co_blocking { try cluster.run("kill -CONT \(all)") } } }
+      let took = try co_scope { scope in
+        let name = uniqueName("lease")
+        let leads = Latch(1)
+        let jobs: [Job<Void>] = [
+          scope.launch {
+            try? queue.work { job in
+              begun.countDown()
+              try mayEnd.wait()
+              switch job.payload.number {
+              case 0: throw Flaky()
+              case 1: try job.discard("no")
+              case 2: try co_delay(.seconds(3_600))
+              default: return
+              }
+            }
+          },
+          scope.launch { try? queue.schedule("s", .every(.seconds(1))) { _ in Task(number: 9) } },
+          scope.launch {
+            try? db.lease(name) { _ in
+              leads.countDown()
+              try co_delay(.seconds(3_600))
+            }
+          },
+        ]
+        try begun.wait()
+        try leads.wait()
+        try co_blocking {
+          if outage == .ended { cluster.stop("immediate") } else { try cluster.run("kill -STOP \(all)") }
+        }
+        mayEnd.countDown()
+        let start = ContinuousClock.now
+        scope.stop(within: .seconds(1))
+        for job in jobs { try? job.join() }
+        return ContinuousClock.now - start
+      }
+      #expect(took < .seconds(4))
+    }
+  }
+
+  @Test func `a batch that does not fit is halved until it does, and grows again`() throws {
+    let size = BatchSize(16)
+    func attempt(fits most: Int) -> [Int] {
+      var tried: [Int] = []
+      for _ in 0..<7 {
+        _ = try? size.running { count in
+          tried.append(count)
+          if count > most { throw Flaky() }
+        }
+      }
+      return tried
+    }
+    #expect(attempt(fits: 0) == [16, 8, 4, 2, 1, 1, 1])
+    #expect(attempt(fits: 100) == [1, 2, 4, 8, 16, 16, 16])
+  }
+
+  @Test func `ends of jobs that come at once are one statement, and each is told its own`() async throws {
+    try await withSchema { db, schema in
+      var options = quick(lease: .seconds(60))
+      options.keepCompleted = .zero
+      let queue = WorkQueue<Task>("q", on: db, schema: schema, options: options)
+      try db.transaction { t in try queue.enqueue(all: (0..<6).map { Task(number: $0) }, in: t) }
+      let claimed = try queue.core.table.claim(6, lease: .seconds(60), worker: "w", db)
+      let kinds: [JobEnd.Kind] = [.complete, .delete, .fail, .discard, .snooze, .release]
+      let ends = JobEnds(db, schema: schema)
+      let answers = zip(claimed, kinds).map { job, kind in
+        ends.send(
+          JobEnd(
+            id: job.id,
+            fence: job.fence,
+            kind: kind,
+            wait: kind == .fail || kind == .snooze ? .seconds(60) : .zero,
+            error: "e"
+          )
+        )
+      }
+      let late = ends.send(JobEnd(id: claimed[0].id, fence: claimed[0].fence - 1, kind: .complete))
+      let states = try answers.map { try co_await($0) }
+      #expect(states == ["completed", "completed", "retryable", "discarded", "scheduled", "available"])
+      #expect(try co_await(late) == nil)
+      #expect(try queue.job(claimed[1].id) == nil)
+    }
+  }
+}
+#endif
