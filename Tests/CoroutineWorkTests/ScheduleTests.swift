@@ -31,8 +31,8 @@ struct ScheduleTests {
   private func look(_ clock: ScheduleClock, _ queue: WorkQueue<Double>, isFirst: Bool = false) throws {
     let core = queue.core
     _ = try core.db.transaction(retries: 5) { t in
-      try clock.look(t, isFirst: isFirst) { tick, t in
-        _ = try core.enqueue("\(tick)", in: t, unique: "\(tick)", key: nil, priority: 0, at: nil)
+      try clock.look(t, isFirst: isFirst) { ticks, t in
+        try Work.enqueue(ticks.map { WorkDraft(core: core, payload: "\($0)", unique: "\($0)") }, on: t)
       }
     }
   }
@@ -175,8 +175,8 @@ struct ScheduleTests {
       let core = queue.core
       while true {
         let wait = try core.db.transaction { t in
-          try clock.look(t, isFirst: isFirst, most: most) { tick, t in
-            _ = try core.enqueue("\(tick)", in: t, unique: "\(tick)", key: nil, priority: 0, at: nil)
+          try clock.look(t, isFirst: isFirst, most: most) { ticks, t in
+            try Work.enqueue(ticks.map { WorkDraft(core: core, payload: "\($0)", unique: "\($0)") }, on: t)
           }
         }
         looks += 1

@@ -20,15 +20,20 @@ public final class WorkJob<Payload: Codable & Sendable>: Sendable {
   let core: QueueCore
   let running: RunningJob
   private let hasKey: Bool
-  let onDiscard: @Sendable (any Error) -> Void
+  let onDiscard: OnDiscard?
+  private let onEvent: @Sendable (WorkEvent) -> Void
   private let stored: ThreadMutex<[UInt8]?>
+
+  /// What is written with the end of a job that is given up.
+  typealias OnDiscard = @Sendable (WorkJob, any Error, PostgresTransaction) throws -> Void
 
   init(
     _ claimed: JobTable.Claimed,
     payload: Payload,
     core: QueueCore,
     running: RunningJob,
-    onDiscard: @escaping @Sendable (any Error) -> Void
+    onDiscard: OnDiscard?,
+    onEvent: @escaping @Sendable (WorkEvent) -> Void
   ) {
     id = claimed.id
     self.payload = payload
@@ -39,6 +44,7 @@ public final class WorkJob<Payload: Codable & Sendable>: Sendable {
     self.core = core
     self.running = running
     self.onDiscard = onDiscard
+    self.onEvent = onEvent
     stored = ThreadMutex(claimed.checkpoint)
   }
 
@@ -55,12 +61,55 @@ public final class WorkJob<Payload: Codable & Sendable>: Sendable {
 
   /// Gives the job up, whatever attempts are left.
   ///
-  /// Asks the server. Throws always.
+  /// Asks the server. Throws always. The worker's `onDiscard` runs in the transaction that ends the job; if it throws,
+  /// that error is thrown, and the attempt has failed.
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func discard(_ reason: String) throws -> Never {
-    try end(.discard, error: storable(reason))
-    if running.move(to: .ended) { onDiscard(JobGivenUp(description: reason)) }
+    let error = JobGivenUp(description: reason)
+    if let onDiscard {
+      guard try giveUp(.discard, error, onDiscard) != nil else { throw RunningJob.loss(id) }
+    } else {
+      try end(.discard, error: storable(reason))
+    }
+    if running.move(to: .ended) { onEvent(.discarded(id, error)) }
     throw AttemptEnded()
+  }
+
+  /// Ends the job as given up, with the effects of `onDiscard`, in one transaction; returns the state that follows, or
+  /// nil if the job was not held any more.
+  ///
+  /// Asks the server. A job that was cancelled meanwhile, and so is not given up, has no effects.
+  func giveUp(_ kind: JobEnd.Kind, _ error: any Error, _ onDiscard: OnDiscard) throws -> String? {
+    var state: String?
+    do {
+      try core.db.transaction(retries: 3) { t in
+        state = nil
+        guard try core.table.lock(id, fence: fence, t) else { return }
+        try onDiscard(self, error, t)
+        state = try core.table.end([JobEnd(id: id, fence: fence, kind: kind, error: errorText(error))], t)[id]
+        if state != "discarded" { throw NotGivenUp() }
+      }
+      return state
+    } catch is NotGivenUp {
+      return try co_await(core.station.ends.send(JobEnd(id: id, fence: fence, kind: kind, error: errorText(error))))
+    }
+  }
+
+  /// Extends the lease now: before an effect outside that must not happen twice.
+  ///
+  /// Asks the server. If it returns, the job is this attempt's for another whole lease, unless clocks jump or this
+  /// program stands still.
+  /// - Throws: `.leaseLost` if the job belongs to another worker by now, or was cancelled.
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
+  public func renew() throws {
+    let lease = core.options.usedLease
+    let asked = ContinuousClock.now
+    let found = try core.table.extend([(id, fence)], lease: lease, core.db.reserve)
+    guard found.first?.1 == "running" else {
+      running.lose(telling: onEvent)
+      throw RunningJob.loss(id)
+    }
+    running.extend(until: asked + lease)
   }
 
   private func end(_ kind: JobEnd.Kind, wait: Duration = .zero, error: String = "") throws {
@@ -223,6 +272,9 @@ final class RunningJob: Sendable {
     return isMine
   }
 
+  /// Does the same, and tells of it.
+  func lose(telling onEvent: (WorkEvent) -> Void) { if lose() { onEvent(.leaseLost(id)) } }
+
   static func loss(_ id: Int64) -> PostgresError {
     PostgresError(.leaseLost, "job \(id) belongs to another worker by now, or may do so")
   }
@@ -230,6 +282,9 @@ final class RunningJob: Sendable {
 
 /// Thrown by `snooze` and `discard`: the attempt has ended already.
 struct AttemptEnded: Error {}
+
+/// Undoes the effects of a job that was to be given up, and was not.
+private struct NotGivenUp: Error {}
 
 /// Why a handler has given a job up.
 struct JobGivenUp: Error, CustomStringConvertible {

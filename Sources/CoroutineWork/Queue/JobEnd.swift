@@ -56,7 +56,7 @@ extension JobTable {
             then now() + r.wait * interval '1 ms' else j.at end,
           ended_at = case when r.what in ('complete', 'discard') or j.cancel_asked or \(isLast) then now() end,
           lease_ends = null,
-          errors = case when r.what in ('fail', 'discard')
+          errors = case when r.what in ('fail', 'discard') or r.error <> ''
             then (array_append(j.errors, r.error))[greatest(1, cardinality(j.errors) - 8):] else j.errors end
         from report r
         where r.what <> 'delete' and j.id = r.id and j.fence = r.fence and j.state = 'running'
@@ -78,9 +78,8 @@ extension JobTable {
   func freeing(_ ended: SQL) -> SQL {
     """
     update \(job) w set waits = false where w.waits and w.id in (
-      select n.id from \(ended) e cross join lateral (
-        select id from \(job) where queue = e.queue and order_key = e.order_key and order_key is not null
-          and state in \(Self.unfinished) and id <> e.id order by id limit \(Self.ahead)) n)
+      select n.id from \(ended) e cross join lateral (\(next(of: "e.order_key", in: "e.queue", "\(Self.ahead) + 1"))) n
+      where n.id <> e.id)
     """
   }
 }

@@ -25,7 +25,7 @@ struct JobTable: Sendable {
 
   /// A claimed job.
   struct Claimed: Sendable {
-    let id: Int64, attempt: Int, fence: Int64, payload: String, enqueuedAt: Date
+    let id: Int64, attempt: Int, attempts: Int, fence: Int64, payload: String, enqueuedAt: Date
     let checkpoint: [UInt8]?, key: String?
   }
 
@@ -40,37 +40,52 @@ struct JobTable: Sendable {
   /// Asks the server.
   ///
   /// Of a key, only the earliest unfinished job may run, and none beside one that runs: an earlier one may have been
-  /// retried. The first job of a key is asked for in the order of an index: a question whether there is an earlier one
-  /// would have the server read all jobs of the key. The subqueries see the jobs that were committed when the
+  /// retried. The subqueries see the jobs that were committed when the
   /// statement began; the index `job_key_runs` refuses the rest (23505), after which the claim is repeated.
   func claim(_ limit: Int, lease: Duration, worker: String, _ session: some PostgresSession) throws -> [Claimed] {
     let rows = try session.run(
       """
       with next as materialized (
         select j.id from \(job) j
-        where j.queue = \(queue) and j.state = 'available' and not j.waits
+        where j.queue = \(queue) and j.state = 'available' and not j.waits and j.limit_key is null
           and not exists (select from \(identifier: schema).queue where name = \(queue) and paused)
-          and (j.order_key is null or j.id = (
-            select e.id from \(job) e
-            where e.queue = j.queue and e.order_key = j.order_key and e.order_key is not null
-              and e.state in \(Self.unfinished) order by e.id limit 1)
+          and (j.order_key is null or j.id = (\(next(of: "j.order_key", in: "j.queue", "1")))
             and not exists (
               select from \(job) r
               where r.queue = j.queue and r.order_key = j.order_key and r.order_key is not null and r.state = 'running'))
         order by j.priority, j.at, j.id limit \(SQL(unchecked: String(limit))) for update of j skip locked)
-      update \(job) j set state = 'running', attempt = attempt + 1, fence = nextval(\(fenceName)::regclass),
-        lease_ends = now() + \(lease.milliseconds) * interval '1 ms', worker = \(worker), ended_at = null
-      from next where j.id = next.id
-      returning j.id, j.attempt, j.fence, j.payload::text, j.enqueued_at, j.checkpoint, j.order_key, j.priority, j.at
+      update \(job) j set \(claimed(lease, worker)) from next where j.id = next.id returning \(Self.ofClaim)
       """
     )
+    return try decode(rows)
+  }
+
+  /// What a claim changes.
+  func claimed(_ lease: Duration, _ worker: String) -> SQL {
+    """
+    state = 'running', attempt = attempt + 1, fence = nextval(\(fenceName)::regclass),
+      lease_ends = now() + \(lease.milliseconds) * interval '1 ms', worker = \(worker), ended_at = null
+    """
+  }
+
+  /// What a claim returns.
+  static let ofClaim = SQL(
+    """
+    j.id, j.attempt, j.attempts, j.fence, j.payload::text, j.enqueued_at, j.checkpoint,
+      coalesce(j.order_key, j.limit_key), j.priority, j.at
+    """
+  )
+
+  /// The jobs that were claimed, in their order.
+  func decode(_ rows: PostgresRows) throws -> [Claimed] {
     let claimed = try rows.map { row in
-      let (id, attempt, fence, payload, enqueuedAt, checkpoint, key, priority, at) = try row.decode(
-        (Int64, Int, Int64, String, Date, [UInt8]?, String?, Int, Date).self
+      let (id, attempt, attempts, fence, payload, enqueuedAt, checkpoint, key, priority, at) = try row.decode(
+        (Int64, Int, Int, Int64, String, Date, [UInt8]?, String?, Int, Date).self
       )
       let job = Claimed(
         id: id,
         attempt: attempt,
+        attempts: attempts,
         fence: fence,
         payload: payload,
         enqueuedAt: enqueuedAt,
@@ -105,6 +120,21 @@ struct JobTable: Sendable {
       """,
       as: (Int64, String).self
     )
+  }
+
+  /// The numbers of the first unfinished jobs of a key.
+  ///
+  /// Compared as a row, and in the order of one, because only the index `job_key` has that order. Of the key alone the
+  /// server would read jobs that have ended as well, in the order of their numbers.
+  func next(of key: SQL, in queue: SQL, _ limit: SQL) -> SQL {
+    """
+    select f.id from (
+      select i.queue, i.order_key, i.id from \(job) i
+      where i.order_key is not null and i.state in \(Self.unfinished)
+        and (i.queue, i.order_key, i.id) > (\(queue), \(key), 0)
+      order by i.queue, i.order_key, i.id limit \(limit)) f
+    where f.queue = \(queue) and f.order_key = \(key)
+    """
   }
 
   var fenceName: String { "\(Tables.quoted(schema)).fence" }

@@ -83,7 +83,7 @@ extension WorkQueue {
   ///   - t: The caller's transaction.
   ///   - unique: While a job of this key is available, scheduled, running or retryable, nothing is added. The check
   ///     is an index, so two transactions at once add one job; the second waits for the first to end.
-  ///   - key: Jobs of one key run one at a time, in the order of their ids. A failed one holds up those behind it.
+  ///   - key: With ``WorkOptions/keyLimit``, what that limits. Else jobs of one key run one at a time, in the order of their ids. A failed one holds up those behind it.
   ///     Transactions that add jobs of one key wait for one another, so that ids and commits have the same order.
   ///   - priority: Lower first; equal ones in the order of `at`, then of ids.
   ///   - at: Not before; nil for now. A job with a past date is available at once.
@@ -157,17 +157,18 @@ extension QueueCore {
 
   /// With a key, its row is locked before the id is drawn: the id is computed for the row that the lock has given.
   private func insert(_ payload: String, unique: String?, key: String?, priority: Int, at: Date?) -> SQL {
-    let columns: SQL = "(queue, state, priority, at, attempts, payload, unique_key, order_key, waits)"
+    let (limitKey, key) = options.keyLimit == nil ? (nil, key) : (key, nil)
+    let columns: SQL = "(queue, state, priority, at, attempts, payload, unique_key, limit_key, order_key, waits)"
     let waits: SQL =
       key.map { key in
         """
-        exists (select from \(table.job) where queue = \(queue) and order_key = \(key) and order_key is not null
-          and state in \(JobTable.unfinished) order by id desc offset \(JobTable.ahead) - 1 limit 1)
+        (select count(*) from (\(table.next(of: "\(key)::text", in: "\(queue)::text", JobTable.ahead))) n)
+          = \(JobTable.ahead)
         """
       } ?? "false"
     let values: SQL = """
       \(queue), case when coalesce(\(at), now()) <= now() then 'available' else 'scheduled' end, \(priority)::int,
-      coalesce(\(at), now()), \(options.attempts)::int, \(payload)::text::jsonb, \(unique), \(key),
+      coalesce(\(at), now()), \(options.attempts)::int, \(payload)::text::jsonb, \(unique), \(limitKey), \(key),
       \(waits)
       """
     // Without a unique key there can be no conflict.
@@ -197,14 +198,27 @@ extension WorkQueue {
   /// its lease is lost, its coroutine is cancelled; what it then tries to commit by `finish` is refused.
   ///
   /// It survives losses: it tries again from 50 ms up to 5 s later, and tells `onEvent`.
-  /// - Throws: Only the cancellation error, and `WorkError.newerTables`.
+  ///
+  /// Leases, claims and ends of jobs go over up to two connections beside those of the pool, so handlers may use all of
+  /// these. All workers of a program share one look at the tables each `poll`.
+  /// - Parameters:
+  ///   - concurrency: How many handlers run at a time.
+  ///   - onEvent: Told what happens.
+  ///   - onDiscard: Runs in the transaction that gives a job up, after its last failure or by ``WorkJob/discard(_:)``:
+  ///     what it writes is there once, if and when the job is discarded. If it throws, the job is not discarded: it runs
+  ///     again after `backoff`, and the attempt does not count. Not for a job whose payload cannot be decoded, nor for
+  ///     one whose last worker has died.
+  ///   - handle: Runs for each job.
+  /// - Throws: The cancellation error; `WorkError.olderTables` and `newerTables`; the server's error if a right is
+  ///   missing; `.ended` if the pool is closed.
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func work(
     concurrency: Int = 16,
     onEvent: @escaping @Sendable (WorkEvent) -> Void = { _ in },
+    onDiscard: (@Sendable (WorkJob<Payload>, any Error, PostgresTransaction) throws -> Void)? = nil,
     _ handle: @escaping @Sendable (WorkJob<Payload>) throws -> Void
   ) throws {
-    try Worker(core, concurrency: concurrency, onEvent: onEvent, handle).run()
+    try Worker(core, concurrency: concurrency, onEvent: onEvent, onDiscard: onDiscard, handle).run()
   }
 }
 
@@ -383,6 +397,10 @@ public struct WorkOptions: Sendable {
     let seconds = Double(min(max(attempt, 1), 100))
     return .seconds(seconds * seconds * seconds * seconds * Double.random(in: 1...1.1))
   }
+  /// How many jobs of one key may run in all programs; nil, and they run one at a time and in their order.
+  ///
+  /// Programs that add jobs need it as well as those that work them, because it says what their `key` is for.
+  public var keyLimit: WorkKeyLimit?
   /// How often an idle worker looks for jobs; notifications only shorten it.
   public var poll: Duration = .seconds(1)
   /// Whether idle workers listen.

@@ -42,17 +42,21 @@ extension WorkQueue {
     let clock = ScheduleClock(core, name: name, schedule: schedule, missed: missed)
     let link = Link(core, onEvent: { _ in })
     guard try link.persistUntilStop({ try Tables.check(core.db.reserve, schema: core.schema) }) != nil else { return }
-    // Each tick is a statement of its transaction.
+    // So that a transaction ends in time, however many ticks are due.
     let size = BatchSize(1_000)
     var isFirst = true
     while !co_isStopping {
       let wait = try link.persistUntilStop(unless: .decoding) {
         try size.running { most in
           try core.db.reserve.transaction(retries: 3) { t in
-            try clock.look(t, isFirst: isFirst, most: most) { tick, t in
-              let text = try jsonText(payload(Date(timeIntervalSince1970: tick)))
-              let key = "\(name) \(Int((tick * 1_000).rounded()))"
-              _ = try core.enqueue(text, in: t, unique: key, key: nil, priority: 0, at: nil)
+            try clock.look(t, isFirst: isFirst, most: most) { ticks, t in
+              try Work.enqueue(
+                ticks.map { tick in
+                  let text = try jsonText(payload(Date(timeIntervalSince1970: tick)))
+                  return WorkDraft(core: core, payload: text, unique: "\(name) \(Int((tick * 1_000).rounded()))")
+                },
+                on: t
+              )
             }
           }
         }
@@ -109,7 +113,7 @@ final class ScheduleClock {
     _ t: PostgresTransaction,
     isFirst: Bool,
     most: Int = .max,
-    _ add: (Double, PostgresTransaction) throws -> Void
+    _ add: ([Double], PostgresTransaction) throws -> Void
   ) throws -> Duration {
     let table: SQL = "\(identifier: core.schema).schedule"
     let key: SQL = "queue = \(core.queue) and name = \(name)"
@@ -139,7 +143,7 @@ final class ScheduleClock {
     let ticks = due(after: done, here: here, now: now, most: unfinished == done ? most : nil)
     let added = ticks.added.prefix(most)
     let isCut = added.count < ticks.added.count || unfinished == done && added.count == most
-    for tick in added { try add(tick, t) }
+    if !added.isEmpty { try add(Array(added), t) }
     if isCut, let tick = added.last {
       try t.run("update \(table) set last_tick = to_timestamp(\(tick)) where \(key)")
       (since, unfinished) = (here, tick)

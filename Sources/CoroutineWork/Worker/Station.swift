@@ -29,7 +29,8 @@ final class StationMember: Sendable {
 
 final class Station: Sendable {
   private struct State {
-    var members: [ObjectIdentifier: StationMember] = [:]
+    /// In the order of coming.
+    var members: [StationMember] = []
     var looker: Job<Void>?
     var soon: ContinuousClock.Instant?
   }
@@ -54,7 +55,7 @@ final class Station: Sendable {
   /// Never suspends.
   func join(_ member: StationMember) {
     state.withLock { state in
-      state.members[ObjectIdentifier(member)] = member
+      state.members.append(member)
       if state.looker == nil { launchLooker(&state) } else { _ = bell.trySend(()) }
     }
   }
@@ -62,7 +63,7 @@ final class Station: Sendable {
   /// Never suspends.
   func leave(_ member: StationMember) {
     state.withLock { state in
-      state.members[ObjectIdentifier(member)] = nil
+      state.members.removeAll { $0 === member }
       guard state.members.isEmpty else { return }
       state.looker?.cancel()
       state.looker = nil
@@ -94,8 +95,8 @@ final class Station: Sendable {
   /// Ends all workers with an error that no repetition mends.
   private func end(_ error: any Error) {
     let members = state.withLock { state in
-      defer { (state.members, state.looker) = ([:], nil) }
-      return state.members.values
+      defer { (state.members, state.looker) = ([], nil) }
+      return state.members
     }
     for member in members { member.end.reject(error) }
   }
@@ -114,7 +115,7 @@ final class Station: Sendable {
     while true {
       let members = state.withLock { state in
         state.soon = nil
-        return Array(state.members.values)
+        return state.members
       }
       var wait = members.map { min($0.core.options.poll, $0.core.options.usedLease) }.min() ?? .seconds(1)
       do {
@@ -251,7 +252,10 @@ struct Upkeep: Sendable {
         select q.name, c.most,
           (select true from \(job) where queue = q.name and waits and state in \(JobTable.unfinished) limit 1)
             is not null as has_marks,
-          (select true from \(job) j where j.queue = q.name and j.state = 'available' and not j.waits
+          (select true from \(job) j where j.queue = q.name and j.state = 'available' and not j.waits and j.limit_key is null
+            and not exists (select from \(identifier: schema).queue p where p.name = q.name and p.paused) limit 1)
+            is not null
+          or (select true from \(job) j where j.queue = q.name and j.state = 'available' and j.limit_key is not null
             and not exists (select from \(identifier: schema).queue p where p.name = q.name and p.paused) limit 1)
             is not null as is_ready,
           (select extract(epoch from min(at) - now())::float8 from \(job)
@@ -300,8 +304,7 @@ struct Upkeep: Sendable {
         update \(table.job) w set waits = false where w.id in (
           select w.id from \(table.job) w where w.waits and w.id in (
             select f.id from k cross join lateral (
-              select id from \(table.job) where queue = k.queue and order_key = k.order_key and order_key is not null
-                and state in \(JobTable.unfinished) order by id limit \(JobTable.ahead)) f)
+              \(table.next(of: "k.order_key", in: "k.queue", JobTable.ahead))) f)
           for update skip locked)
         returning queue, order_key)
       select k.queue, k.order_key, exists (select from freed f where f.queue = k.queue and f.order_key = k.order_key)

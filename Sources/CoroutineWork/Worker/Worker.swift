@@ -24,6 +24,7 @@ final class Worker<Payload: Codable & Sendable>: Sendable {
   let core: QueueCore
   let concurrency: Int
   let onEvent: @Sendable (WorkEvent) -> Void
+  let onDiscard: WorkJob<Payload>.OnDiscard?
   let handle: Handler
   let link: Link
   let held = Held()
@@ -33,17 +34,21 @@ final class Worker<Payload: Codable & Sendable>: Sendable {
   /// How many jobs a claim asks for at most.
   let claiming: BatchSize
   let room: FairSemaphore
+  /// The key with a limit of which the last claim has taken a job: the next claim begins behind it.
+  private let lastKey = ThreadMutex<String?>(nil)
 
   init(
     _ core: QueueCore,
     concurrency: Int,
     onEvent: @escaping @Sendable (WorkEvent) -> Void,
+    onDiscard: WorkJob<Payload>.OnDiscard?,
     _ handle: @escaping Handler
   ) {
     precondition(concurrency > 0, "a worker that runs no job at a time would wait for ever")
     self.core = core
     self.concurrency = concurrency
     self.onEvent = onEvent
+    self.onDiscard = onDiscard
     self.handle = handle
     link = Link(core, onEvent: onEvent)
     bell = core.wakeUps.addBell()
@@ -134,7 +139,7 @@ final class Worker<Payload: Codable & Sendable>: Sendable {
         isUnknown = true
         let jobs = try claiming.running { most in
           try co_timeout(time) {
-            try core.table.claim(JobTable.batch(min(limit, most)), lease: lease, worker: name, core.db.reserve)
+            try claimNext(JobTable.batch(min(limit, most)), lease)
           }
         }
         isUnknown = false
@@ -150,6 +155,25 @@ final class Worker<Payload: Codable & Sendable>: Sendable {
       room.release(limit)
       throw error
     }
+  }
+
+  /// Claims jobs of keys with a limit, and others.
+  private func claimNext(_ most: Int, _ lease: Duration) throws -> [JobTable.Claimed] {
+    guard let limit = core.options.keyLimit else {
+      return try core.table.claim(most, lease: lease, worker: name, core.db.reserve)
+    }
+    let last = lastKey.withLock { $0 }
+    let (jobs, next) = try core.db.reserve.transaction(retries: 3) { t in
+      let found = try core.table.claim(most, limit: limit, after: last, lease: lease, worker: name, t)
+      // Once around: those before the last key.
+      if last == nil || !found.jobs.isEmpty { return found }
+      return try core.table.claim(most, limit: limit, after: nil, lease: lease, worker: name, t)
+    }
+    lastKey.withLock { $0 = next }
+    // Room is made by the end of a job, which rings, and by time.
+    if jobs.count < most, let interval = limit.interval { core.station.expect(after: max(interval, .milliseconds(20))) }
+    let left = JobTable.batch(most - jobs.count)
+    return left == 0 ? jobs : try jobs + core.table.claim(left, lease: lease, worker: name, core.db.reserve)
   }
 
   private func launch(_ claimed: JobTable.Claimed, in jobs: Scope) {
@@ -225,15 +249,19 @@ extension Worker {
     switch decoded(claimed.payload, of: claimed.id) as Result<Payload, WorkError> {
     case .failure(let error): discard(running, error)
     case .success(let payload):
-      let onEvent = onEvent
-      let job = WorkJob(claimed, payload: payload, core: core, running: running) {
-        onEvent(.discarded(claimed.id, $0))
-      }
+      let job = WorkJob(
+        claimed,
+        payload: payload,
+        core: core,
+        running: running,
+        onDiscard: onDiscard,
+        onEvent: onEvent
+      )
       do {
         try co_timeout(core.options.timeout) { try handle(job) }
-        end(claimed, running, nil)
+        end(claimed, running, job, nil)
       } catch {
-        end(claimed, running, error)
+        end(claimed, running, job, error)
       }
     }
     if running.phase == .completed { onEvent(.finished(claimed.id, ContinuousClock.now - begun)) }
@@ -241,10 +269,15 @@ extension Worker {
     if claimed.key != nil { _ = bell.trySend(()) }
   }
 
-  private func end(_ claimed: JobTable.Claimed, _ running: RunningJob, _ error: (any Error)?) {
+  private func end(
+    _ claimed: JobTable.Claimed,
+    _ running: RunningJob,
+    _ job: WorkJob<Payload>,
+    _ error: (any Error)?
+  ) {
     switch running.phase {
     case .completed, .ended, .lost: return
-    case .unknown: resolve(claimed, running)
+    case .unknown: resolve(claimed, running, job)
     case .held, .finishing:
       guard let error else { return complete(running) }
       if let refused = error as? PostgresError, refused.kind == .leaseLost {
@@ -254,7 +287,7 @@ extension Worker {
         running.move(to: .ended)
         core.wake()
       } else {
-        fail(claimed, running, error)
+        fail(claimed, running, job, error)
       }
     }
   }
@@ -268,17 +301,56 @@ extension Worker {
     if isDone { running.move(to: .completed) } else { lost(running) }
   }
 
-  private func fail(_ claimed: JobTable.Claimed, _ running: RunningJob, _ error: any Error) {
+  private func fail(
+    _ claimed: JobTable.Claimed,
+    _ running: RunningJob,
+    _ job: WorkJob<Payload>,
+    _ error: any Error
+  ) {
     let delay = core.options.backoff(claimed.attempt)
-    let state = report(running, .fail, wait: delay, error: errorText(error)) ?? nil
+    let state: String?
+    if let onDiscard, claimed.attempt >= claimed.attempts {
+      state = giveUp(running, job, error, delay, onDiscard)
+    } else {
+      state = report(running, .fail, wait: delay, error: errorText(error)) ?? nil
+    }
     running.move(to: .ended)
     onEvent(.failed(claimed.id, attempt: claimed.attempt, error))
     switch state {
     case "discarded":
       onEvent(.discarded(claimed.id, error))
       core.wake()
-    case "retryable": core.station.expect(after: delay)
+    case "retryable", "scheduled": core.station.expect(after: delay)
     default: core.wake()
+    }
+  }
+
+  /// Gives a job up with the effects of `onDiscard`; if those fail, it runs again.
+  private func giveUp(
+    _ running: RunningJob,
+    _ job: WorkJob<Payload>,
+    _ error: any Error,
+    _ delay: Duration,
+    _ onDiscard: WorkJob<Payload>.OnDiscard
+  ) -> String? {
+    // As long as an attempt: the effects are the program's.
+    let state: Result<String?, any Error>? = repeating(running, limit: core.options.timeout) {
+      do { return .success(try job.giveUp(.fail, error, onDiscard)) } catch let error as PostgresError
+        where [.lost, .cannotConnect, .commitUnknown].contains(error.kind)
+      {
+        // Of an outage; if it was committed after all, the job is not held any more.
+        throw error
+      } catch {
+        try co_checkCancelled()
+        return .failure(error)
+      }
+    }
+    switch state {
+    case .success(let state): return state
+    case .failure(let other):
+      onEvent(.failed(running.id, attempt: job.attempt, other))
+      return report(running, .snooze, wait: delay, error: errorText(other)) ?? nil
+    case nil: return nil
     }
   }
 
@@ -290,11 +362,11 @@ extension Worker {
   }
 
   /// The COMMIT of a finish was lost, and its outcome was not known to the handler.
-  private func resolve(_ claimed: JobTable.Claimed, _ running: RunningJob) {
+  private func resolve(_ claimed: JobTable.Claimed, _ running: RunningJob, _ job: WorkJob<Payload>) {
     switch repeating(running, { try core.outcome(running, isDeleted: core.options.keepCompleted <= .zero) }) {
     case .committed: running.move(to: .completed)
     case .notCommitted:
-      fail(claimed, running, PostgresError(.lost, "the connection was lost during COMMIT; nothing was committed"))
+      fail(claimed, running, job, PostgresError(.lost, "the connection was lost during COMMIT; nothing was committed"))
     case .lost, .gone, nil: lost(running)
     }
   }
@@ -326,11 +398,11 @@ extension Worker {
   /// Runs `body` until it returns; nil once the job is lost, the pool is closed, or the worker was cancelled.
   ///
   /// Asks the server. What cannot be told to it runs again when its lease has ended.
-  private func repeating<R>(_ running: RunningJob, _ body: () throws -> R) -> R? {
+  private func repeating<R>(_ running: RunningJob, limit: Duration? = .seconds(5), _ body: () throws -> R) -> R? {
     var pause = Duration.milliseconds(50)
     while running.phase != .lost {
       do {
-        let result = try co_timeout(.seconds(5), body)
+        let result = try co_timeout(limit, body)
         link.tell(nil)
         return result
       } catch {
@@ -403,7 +475,7 @@ extension Worker {
 
   /// The row says that the job is not this worker's, or was cancelled.
   private func lose(_ job: RunningJob) {
-    if job.lose() { onEvent(.leaseLost(job.id)) }
+    job.lose(telling: onEvent)
   }
 }
 #endif
