@@ -14,7 +14,8 @@ extension PostgresPool {
   /// a program that was stopped, may overlap with the next holder: so write by ``Lease/transaction(_:)``, or pass on
   /// `fence`. Cancelled: cancels `body`, gives the lease back, throws.
   ///
-  /// The lease is kept over a connection beside those of the pool, so a program whose connections are all busy keeps it.
+  /// The lease is kept over a connection beside those of the pool, so a program whose connections are all busy keeps
+  /// it.
   /// While the server is not there, it tries again; once the pool is closed, it throws `.ended`. `ttl` is at least 1 s.
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func lease<R>(_ name: String, ttl: Duration = .seconds(30), _ body: (Lease) throws -> R) throws -> R {

@@ -8,8 +8,8 @@ import CoroutinePostgres
 // end costs no transaction of its own when there are many, and it waits for nobody's statements but the last batch.
 //
 // Invariants of `JobEnds`
-//  1. While `pending` has entries, `isSending`: a coroutine will send them. It is started by who adds the first one, and
-//     leaves under the lock, having found none.
+//  1. While `pending` has entries, `isSending`: a coroutine will send them. It is started by who adds the first one,
+//     and leaves under the lock, having found none.
 //  2. Each promise is settled once, by that coroutine: it takes an entry out of `pending` and settles it, whatever the
 //     server says.
 

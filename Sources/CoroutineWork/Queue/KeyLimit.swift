@@ -16,7 +16,9 @@ public struct WorkKeyLimit: Sendable, Hashable {
   public var concurrency: Int
   /// How many begin in each ``period`` at most, at least 1; nil for any number.
   public var count: Int?
-  /// The time for ``count``; at least a millisecond. What was not used of one period is not added to the next.
+  /// The time for ``count``; at least a millisecond.
+  ///
+  /// What was not used of one period is not added to the next.
   public var period: Duration
 
   /// Creates a limit: `WorkKeyLimit(concurrency: 4, count: 10, per: .seconds(1))`.

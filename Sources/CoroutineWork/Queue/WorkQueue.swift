@@ -83,7 +83,8 @@ extension WorkQueue {
   ///   - t: The caller's transaction.
   ///   - unique: While a job of this key is available, scheduled, running or retryable, nothing is added. The check
   ///     is an index, so two transactions at once add one job; the second waits for the first to end.
-  ///   - key: With ``WorkOptions/keyLimit``, what that limits. Else jobs of one key run one at a time, in the order of their ids. A failed one holds up those behind it.
+  ///   - key: With ``WorkOptions/keyLimit``, what that limits. Else jobs of one key run one at a time, in the order of
+  ///     their ids. A failed one holds up those behind it, and so does one with a later date.
   ///     Transactions that add jobs of one key wait for one another, so that ids and commits have the same order.
   ///   - priority: Lower first; equal ones in the order of `at`, then of ids.
   ///   - at: Not before; nil for now. A job with a past date is available at once.
@@ -205,8 +206,8 @@ extension WorkQueue {
   ///   - concurrency: How many handlers run at a time.
   ///   - onEvent: Told what happens.
   ///   - onDiscard: Runs in the transaction that gives a job up, after its last failure or by ``WorkJob/discard(_:)``:
-  ///     what it writes is there once, if and when the job is discarded. If it throws, the job is not discarded: it runs
-  ///     again after `backoff`, and the attempt does not count. Not for a job whose payload cannot be decoded, nor for
+  ///     what it writes is there once, if and when the job is discarded. If it throws, the job is not discarded: it
+  ///     runs again after `backoff`, and the attempt does not count. Not for a job whose payload cannot be decoded, nor for
   ///     one whose last worker has died.
   ///   - handle: Runs for each job.
   /// - Throws: The cancellation error; `WorkError.olderTables` and `newerTables`; the server's error if a right is
@@ -421,7 +422,8 @@ public struct WorkOptions: Sendable {
 }
 
 extension Duration {
-  /// Whole milliseconds, rounded down; at most those of 1,000 years, which the server can add to a date and take from it.
+  /// Whole milliseconds, rounded down; at most those of 1,000 years, which the server can add to a date, or take from
+  /// it.
   var milliseconds: Int {
     let (seconds, attoseconds) = components
     let most: Int64 = 31_557_600_000

@@ -148,7 +148,7 @@ final class Station: Sendable {
   }
 
   private func waitForNext(_ longest: Duration) throws {
-    // Not at once again, whoever asks for it.
+    // Not at once again, however often it is asked for.
     let start = ContinuousClock.now
     var wait = max(longest, .milliseconds(5))
     while wait > .zero {
@@ -219,7 +219,8 @@ struct Upkeep: Sendable {
 
   /// Makes jobs available whose time has come, or whose worker's lease has ended, and says which queues have jobs.
   ///
-  /// Asks the server. Of each queue and kind it takes `most` jobs; if there are more, the next look is to follow at once.
+  /// Asks the server. Of each queue and kind it takes `most` jobs; if there are more, the next look is to follow at
+  /// once.
   ///
   /// The questions for jobs that are ready are scalars with a limit, or the server would read all of them.
   func look(_ queues: Set<String>, most: Int, _ session: some PostgresSession) throws -> [String: Found] {

@@ -15,8 +15,8 @@ import FoundationEssentials
 //     is in `held` is extended.
 //  3. If the answer to a claim is lost, also by a cancellation, jobs that have this worker's name and are not in `held`
 //     are given back before the next claim, or before the worker ends.
-//  4. After the cancellation no statement is waited for longer than half a second, and none begins if the server did not
-//     answer before. So a stop ends soon after its limit; what was not reported then runs again after its lease.
+//  4. After the cancellation no statement is waited for longer than half a second, and none begins if the server did
+//     not answer before. So a stop ends soon after its limit; what was not reported then runs again after its lease.
 
 final class Worker<Payload: Codable & Sendable>: Sendable {
   typealias Handler = @Sendable (WorkJob<Payload>) throws -> Void
@@ -375,8 +375,8 @@ extension Worker {
     if running.move(to: .lost) { onEvent(.leaseLost(running.id)) }
   }
 
-  /// Reports the end of an attempt; returns the state that follows, `.some(nil)` if the job was not held any more, or nil
-  /// if it is not known.
+  /// Reports the end of an attempt; returns the state that follows, `.some(nil)` if the job was not held any more, or
+  /// nil if it is not known.
   ///
   /// Suspends for the server's answer, and repeats what outages have stopped, until the job is lost; if the worker is
   /// cancelled, for half a second more at most.

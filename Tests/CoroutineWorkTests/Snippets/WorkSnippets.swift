@@ -42,6 +42,33 @@ func handle(_ bookings: WorkQueue<Booking>) throws {
   }
 }
 
+func deliveries(_ db: PostgresPool) -> WorkQueue<Booking> {
+  var options = WorkOptions()
+  options.keyLimit = WorkKeyLimit(concurrency: 4, count: 10, per: .seconds(1))
+  return WorkQueue("deliveries", on: db, options: options)
+}
+
+func start(_ customer: String, _ db: PostgresPool, _ mails: WorkQueue<Welcome>, _ bills: WorkQueue<Booking>) throws {
+  let bill = Booking(account: customer, cents: 500)
+  try Work.enqueue(
+    [mails.draft(Welcome(order: customer), unique: customer), bills.draft(bill, key: customer)],
+    on: db
+  )
+}
+
+func bill(_ bills: WorkQueue<Booking>, _ charge: @escaping @Sendable (Booking, Int64) throws -> Void) throws {
+  try bills.work(
+    onDiscard: { job, error, t in
+      try t.run("insert into unpaid (account, reason) values (\(job.payload.account), \("\(error)"))")
+    },
+    { job in
+      // Throws if another worker has the job by now: nobody is charged by two workers at once.
+      try job.renew()
+      try charge(job.payload, job.id)
+    }
+  )
+}
+
 func reportNightly(_ db: PostgresPool, _ reports: WorkQueue<Date>) throws {
   try reports.schedule("nightly", .cron("30 2 * * *", in: "Europe/Berlin")) { tick in tick }
 }
