@@ -19,13 +19,15 @@ static locale_t c_locale(void) {
   return made;
 }
 
-void chttp_format_time(int64_t seconds, char *into) {
+int chttp_format_time(int64_t seconds, char *into) {
   char text[64];
   struct tm parts;
   time_t time = (time_t)seconds;
-  gmtime_r(&time, &parts);
-  strftime_l(text, sizeof text, "%a, %d %b %Y %H:%M:%S GMT", &parts, c_locale());
+  // A file may have any time. Of most there is no year, or one with more digits than a date has.
+  if (gmtime_r(&time, &parts) == NULL || parts.tm_year < 1000 - 1900 || parts.tm_year > 9999 - 1900) return 0;
+  if (strftime_l(text, sizeof text, "%a, %d %b %Y %H:%M:%S GMT", &parts, c_locale()) != 29) return 0;
   memcpy(into, text, 29);
+  return 1;
 }
 
 void chttp_date(char *into) {
@@ -35,21 +37,24 @@ void chttp_date(char *into) {
   struct timespec now;
   clock_gettime(CLOCK_REALTIME_COARSE, &now);
   if (now.tv_sec != second) {
-    chttp_format_time((int64_t)now.tv_sec, text);
+    // A clock that has no date is wrong, and the field is of fixed size.
+    if (!chttp_format_time((int64_t)now.tv_sec, text)) chttp_format_time(0, text);
     second = now.tv_sec;
   }
   memcpy(into, text, sizeof text);
 }
 
-int64_t chttp_parse_time(const char *text) {
+int chttp_parse_time(const char *text, int64_t *seconds) {
   // The form of today, and the two old ones that a recipient must accept (RFC 9110, 5.6.7).
   static const char *const forms[] = {"%a, %d %b %Y %H:%M:%S GMT", "%A, %d-%b-%y %H:%M:%S GMT", "%a %b %e %H:%M:%S %Y"};
   for (int i = 0; i < 3; i++) {
     struct tm parts;
     memset(&parts, 0, sizeof parts);
     const char *end = strptime_l(text, forms[i], &parts, c_locale());
-    if (end != NULL && *end == 0) return (int64_t)timegm(&parts);
+    if (end == NULL || *end != 0) continue;
+    *seconds = (int64_t)timegm(&parts);
+    return 1;
   }
-  return -1;
+  return 0;
 }
 #endif

@@ -339,10 +339,146 @@ struct ClientTests {
     ("http://a/b/c", "?e", "http://a/b/c?e"), ("http://a:1/b", "//c/d", "http://c/d"),
     ("http://a/b", "https://c:2/d#e", "https://c:2/d"), ("http://a", "/./b/../c/.", "http://a/c/"),
     ("http://a", "../../b", "http://a/b"), ("http://[::1]:8/x", "y", "http://[::1]:8/y"),
+    ("http://a/b", "/straße/x y?z=ü z", "http://a/stra%C3%9Fe/x%20y?z=%C3%BC%20z"),
+    ("http://a/b", " /c\t ", "http://a/c"), ("http://a/b", "c\\d?e\\f", "http://a/c/d?e\\f"),
+    ("http://a/b", "\\\\c\\d", "http://c/d"), ("http://a/b", "/%41%zz", "http://a/%41%zz"),
+    ("http://a/b", "http://c/\"<>", "http://c/%22%3C%3E"), ("http://a/b", "1:2", "http://a/1:2"),
   ])
   func `a location is resolved`(_ url: String, _ location: String, _ expected: String) throws {
-    let result = try #require(RequestURL(url)?.resolving(location))
+    var location = location
+    let result = try RequestURL(url).resolving(location.withUTF8 { RequestURL.escaping($0) })
     #expect("\(result.origin.scheme)://\(result.origin.authority)\(result.path)" == expected)
+  }
+
+  @Test(arguments: [
+    "ftp://a/", "mailto:a@b", "javascript:alert(1)", "http://u:p@a/", "//u@a/", "http://", "http:///a",
+    "http://a:99999/",
+    "http://b\u{fc}cher.example/",
+  ])
+  func `a redirect that cannot be followed is an error, and not a response`(_ location: String) async throws {
+    try await onCoroutine {
+      let answer = "HTTP/1.1 302 Found\r\nLocation: \(location)\r\nContent-Length: 0\r\n\r\n"
+      _ = try scripted([[answer], [answer]]) { port in
+        let error = #expect(throws: HTTPError.self) { _ = try HTTPClient().get("http://127.0.0.1:\(port)/").head }
+        #expect(error?.code == "INVALID_REDIRECT")
+        var options = HTTPClient.Options()
+        options.redirects = 0
+        let status = try HTTPClient(options).get("http://127.0.0.1:\(port)/").head.status
+        #expect(status == .found)
+      }
+    }
+  }
+
+  @Test func `a request of a URL has its parts, and a query that is escaped`() throws {
+    let request = try HTTPRequest(method: .put, url: "https://a.example:8/b?c#d", query: ["e f": "g&h=ü", "": "+"])
+    #expect(request.method == .put && request.scheme == "https" && request.authority == "a.example:8")
+    #expect(request.path == "/b?c&e%20f=g%26h%3D%C3%BC&=%2B")
+    #expect(
+      try HTTPRequest(url: "http://a").path == "/" && HTTPRequest(url: "http://a?", query: ["b": "c"]).path == "/?b=c"
+    )
+    for text in ["", "a", "ftp://a", "http://u@a", "http://a/ä"] {
+      #expect(throws: HTTPError.self) { _ = try HTTPRequest(url: text) }
+    }
+  }
+
+  @Test(arguments: [false, true]) func `every request goes to the address of the options`(_ isUnix: Bool) async throws {
+    try await onCoroutine {
+      let path = "/tmp/coroutine-http-\(getpid())-\(UInt64.random(in: 0 ... .max)).sock"
+      let server = try Running(at: isUnix ? .unix(path) : .loopback(port: 0)) { request, response in
+        if request.path == "/redirect" {
+          response.status = .found
+          response.fields[.location] = "http://other.invalid/there"
+        }
+        try response.send("\(request.host ?? "") \(request.path)")
+      }
+      var options = HTTPClient.Options()
+      options.address = server.address
+      let client = HTTPClient(options, Proxies { $0 == "http_proxy" ? "http://127.0.0.1:1" : nil })
+      for _ in 0..<2 {
+        let first = try fetch(client, "http://nowhere.invalid/a")
+        #expect(first == "nowhere.invalid /a")
+        let second = try fetch(client, "http://nowhere.invalid/redirect")
+        #expect(second == "other.invalid /there")
+      }
+      client.close()
+      try server.stop()
+    }
+  }
+
+  @Test func `of a host that is not asked any more, nothing is kept`() async throws {
+    try await onCoroutine {
+      try serving { request, response in
+        if request.path == "/close" { response.fields[.connection] = "close" }
+        try response.send("ok")
+      } _: { server in
+        let pool = ClientPool(mostOfHost: 1, idle: .seconds(30))
+        for port in UInt16(1)...100 {
+          let origin = try #require(Origin(scheme: "http", authority: "a.example:\(port)"))
+          let permit = try pool.acquire(origin)
+          #expect(pool.hostCount == 1 && permit.origin == origin)
+          // One that waits, and gives up.
+          #expect(throws: TimeoutError.self) { try co_timeout(.zero) { _ = try pool.acquire(origin) } }
+          withExtendedLifetime(permit) {}
+        }
+        #expect(pool.hostCount == 0)
+        let origin = try #require(Origin(scheme: "http", authority: "127.0.0.1:\(server.port)"))
+        pool.keep(try ClientConnection(Transport(connection: try .connect(to: server.address), tls: nil)), origin)
+        #expect(pool.hostCount == 1)
+        let taken = pool.take(origin)
+        #expect(taken != nil && pool.hostCount == 0)
+      }
+    }
+  }
+
+  @Test(arguments: [(true, 2), (false, 1)])
+  func `a caller says whether one request may be repeated`(_ isIdempotent: Bool, _ connections: Int) async throws {
+    try await onCoroutine {
+      let ok = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+      for method in [HTTPRequest.Method.post, .get] {
+        let made = try scripted([[ok, ""], [ok]]) { port in
+          let client = HTTPClient()
+          let request = HTTPRequest(method: method, scheme: "http", authority: "127.0.0.1:\(port)", path: "/")
+          _ = try bodyText(client, request)
+          if isIdempotent {
+            let second = try client.send(request, isIdempotent: true).collect(upTo: 10)
+            #expect(text(second) == "ok")
+          } else {
+            #expect(throws: (any Error).self) { _ = try client.send(request, isIdempotent: false).head }
+          }
+        }
+        #expect(made == connections, "\(method)")
+      }
+    }
+  }
+
+  @Test func `a client that follows no redirects gets them with their fields`() async throws {
+    try await onCoroutine {
+      let answer = "HTTP/1.1 302 Found\r\nLocation: /next\r\nSet-Cookie: a=b\r\nContent-Length: 0\r\n\r\n"
+      for redirects in [0, -1, .min] {
+        _ = try scripted([[answer]]) { port in
+          var options = HTTPClient.Options()
+          options.redirects = redirects
+          let head = try HTTPClient(options).get("http://127.0.0.1:\(port)/").head
+          #expect(head.status == .found && head.headerFields[.setCookie] == "a=b")
+        }
+      }
+    }
+  }
+
+  @Test func `errors of the client say what the caller can do`() async throws {
+    try await onCoroutine {
+      for url in ["http://user@a.example/", "http://user:password@a.example"] {
+        let error = #expect(throws: HTTPError.self) { _ = try HTTPClient().get(url).head }
+        #expect(error?.description.contains("field authorization") == true)
+      }
+      let large = "HTTP/1.1 200 OK\r\nX: " + String(repeating: "x", count: 70_000)
+      _ = try scripted([[large]]) { port in
+        let error = #expect(throws: HTTPError.headTooLarge) {
+          _ = try HTTPClient().get("http://127.0.0.1:\(port)/").head
+        }
+        #expect(error?.description.contains("headSize") == false)
+      }
+    }
   }
 
   @Test(arguments: ["", "a", "ftp://a", "http://", "http://u@a/", "http://a b/", "http://a:99999/", "http://a/ä"])

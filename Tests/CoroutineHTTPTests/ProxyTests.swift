@@ -124,17 +124,56 @@ struct ProxyTests {
 
   @Test(arguments: [
     ("", "a.example", true), ("*", "a.example", false), ("a.example", "a.example", false),
-    ("example", "a.example", false), (".example", "a.example", false), (".a.example", "a.example", true),
+    ("example", "a.example", false), (".example", "a.example", false), (".a.example", "a.example", false),
     ("b.example, a.example", "a.example", false), ("xample", "a.example", true), ("A.EXAMPLE", "a.example", false),
     ("a.example:80", "a.example", false), ("a.example:81", "a.example", true), ("10.0.0.1", "10.0.0.1", false),
     ("::2", "[::2]", false), ("[::2]:80", "[::2]", false), ("[::2]:81", "[::2]", true), (",", "a.example", true),
     ("", "localhost", false), ("", "127.1.2.3", false), ("", "127.example", true), ("", "[::1]", false),
     ("", "x.localhost", false),
+    (".a.example", "b.a.example", false), ("*.a.example", "b.a.example", false), ("*.a.example", "a.example", false),
+    ("a.example.", "a.example", false), ("a.example", "a.example.", false), ("a.example.:80", "b.a.example.", false),
+    ("b.example a.example", "a.example", false), ("10.0.0.0/8", "10.1.2.3", false), ("10.0.0.0/8", "11.1.2.3", true),
+    ("192.168.4.0/22", "192.168.7.255", false), ("192.168.4.0/22", "192.168.8.0", true),
+    ("0.0.0.0/0", "9.9.9.9", false), ("10.0.0.0/33", "10.0.0.0", true), ("10.0.0.0/x", "10.0.0.0", true),
+    ("10.0.0.0/-1", "10.0.0.0", true), ("fd00::/8", "[fd12::1]", false), ("[fd00::]/8", "[fe80::1]", true),
+    ("10.0.0.0/8", "[::a00:1]", true), ("10.0.0.0/8", "10.example", true), ("0:0:0:0:0:0:0:2", "[::2]", false),
+    ("0.0.1", "10.0.0.1", true),
   ])
   func `no_proxy names hosts and domains`(_ exceptions: String, _ host: String, _ isProxied: Bool) throws {
     let proxies = proxies(["http_proxy": "p:1", "no_proxy": exceptions])
     let origin = try #require(Origin(scheme: "http", authority: host))
     #expect(try (proxies.proxy(for: origin) != nil) == isProxied)
+  }
+
+  @Test(arguments: [
+    "http://user:secret@a:1/path", "https://user:secret@a:1", "user:secret@a b:1", "http://user:secret@", "user:secret",
+    "http://user:secret", "http://user:se/cret@a:1", "http://user:se?cret@a:99999", "http://user:sec@ret@a:b",
+    "user:secret@a://b", "http:/user:secret@a", "http://user:secret\u{7}@a",
+  ])
+  func `no error shows the user and the password of a URL`(_ text: String) async throws {
+    try await onCoroutine {
+      var count = 0
+      func check(_ name: String, _ body: () throws -> Void) {
+        // Some are valid for a proxy.
+        guard let error = Result(catching: body).failure else { return }
+        count += 1
+        let shown = "\(error)"
+        #expect(!shown.contains("sec") && !shown.contains("ret@") && !shown.contains("cret"), "\(name): \(shown)")
+        #expect(!shown.contains("\u{7}"))
+      }
+      for name in ["http_proxy", "https_proxy"] {
+        let origin = try #require(Origin(scheme: String(name.dropLast(6)), authority: "a.example"))
+        check(name) { _ = try proxies([name: text]).proxy(for: origin) }
+      }
+      let client = HTTPClient()
+      check("get") { _ = try client.get(text).head }
+      let authority = String(text.dropFirst(text.hasPrefix("http://") ? 7 : 0))
+      check("send") { _ = try client.send(.init(method: .get, scheme: "http", authority: authority, path: "/")).head }
+      let start = try RequestURL("http://a/")
+      // As the location of a redirect some are paths, which are no secrets.
+      if text.contains("://") { check("location") { _ = try start.resolving(text) } }
+      #expect(count > 1)
+    }
   }
 
   @Test func `a proxy that is no URL is an error, and no request leaves without it`() throws {
@@ -149,5 +188,9 @@ struct ProxyTests {
     let secure = try #require(Origin(scheme: "https", authority: "a.example"))
     #expect(try proxies(["HTTPS_PROXY": "b:2", "https_proxy": "a:1"]).proxy(for: secure)?.origin.host == "a")
   }
+}
+
+extension Result {
+  fileprivate var failure: Failure? { if case .failure(let error) = self { error } else { nil } }
 }
 #endif

@@ -276,6 +276,39 @@ struct TLSTests {
     }
   }
 
+  @Test func `no path and no name with a zero byte reaches OpenSSL`() async throws {
+    try await onCoroutine {
+      let files = try Certificates.shared()
+      let (chain, key, roots) = (files.path("server.pem"), files.path("server.key"), files.path("ca.pem"))
+      let server = try TLS.Server(certificateChain: chain, privateKey: key)
+      func check(_ name: String, _ body: () throws -> Void) {
+        let error = #expect(throws: TLSError.self, "\(name)") { try body() }
+        #expect(error?.description.contains("zero byte") == true, "\(name)")
+      }
+      check("chain") { _ = try TLS.Server(certificateChain: chain + "\0x", privateKey: key) }
+      check("key") { _ = try TLS.Server(certificateChain: chain, privateKey: key + "\0x") }
+      check("name") { try server.add(serverName: "a\0.b", certificateChain: chain, privateKey: key) }
+      check("roots") { try server.verifyClients(roots: roots + "\0x") }
+      let listener = try Listener.bind(.loopback(port: 0))
+      func start(_ host: String, _ change: (inout TLS.Client) -> Void) throws {
+        var client = TLS.Client()
+        change(&client)
+        let connection = try Connection.connect(to: listener.address)
+        defer { connection.close() }
+        _ = try client.start(on: connection, host: host)
+      }
+      check("host") { try start("localhost\0.example") { $0.trustedRoots = roots } }
+      check("trusted roots") { try start("localhost") { $0.trustedRoots = roots + "\0" } }
+      check("client's chain") { try start("localhost") { $0.certificateChain = chain + "\0" } }
+      check("client's key") {
+        try start("localhost") {
+          $0.certificateChain = chain
+          $0.privateKey = key + "\0"
+        }
+      }
+    }
+  }
+
   @Test(.enabled(if: Peer.has("curl"))) func `curl and openssl s_client use an HTTP server with TLS`() async throws {
     try await onCoroutine {
       let files = try Certificates.shared()

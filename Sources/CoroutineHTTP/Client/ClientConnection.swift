@@ -39,7 +39,7 @@ final class ClientConnection: @unchecked Sendable {
   init(_ transport: Transport, ownsConnection: Bool = true) throws {
     self.transport = transport
     self.ownsConnection = ownsConnection
-    guard let message = chttp_create(1) else { throw HTTPError.headTooLarge }
+    guard let message = chttp_create(1) else { throw HTTPError.noMemory }
     self.message = message
   }
 
@@ -109,7 +109,7 @@ final class ClientConnection: @unchecked Sendable {
         case CHTTP_MORE: parsed = most
         default: throw HTTPError.malformed(message)
         }
-        if most > Self.mostHead { throw HTTPError.headTooLarge }
+        if most > Self.mostHead { throw HTTPError.headOfResponseTooLarge }
       }
       if try !fill() { throw HTTPError.headIncomplete }
     }

@@ -6,16 +6,25 @@ import CoroutineNet
 //
 // Invariants, under the lock of `state`
 //  1. A connection is in the pool, or in one response, or in one exchange.
-//  2. The latest one is used first, so the others can get old and be closed: by the next request of the client,
+//  2. A host is in the table while a request has a permit of it, or waits for one. So of a host that is not asked any
+//     more, nothing is left but its unused connections, until they are closed; and all requests of a host that overlap
+//     count together.
+//  3. The latest one is used first, so the others can get old and be closed: by the next request of the client,
 //     because a client has no coroutine of its own.
 //  3. Those that are closed together are closed in the order of their origins' names: a world repeats a run.
 
 final class ClientPool: Sendable {
   private struct State {
     var idle: [Origin: [ClientConnection]] = [:]
-    var permits: [Origin: FairSemaphore] = [:]
+    var hosts: [Origin: Host] = [:]
     var isClosed = false
     var swept = co_now
+  }
+
+  private struct Host {
+    let permits: FairSemaphore
+    /// The requests that hold or await a permit.
+    var users = 0
   }
 
   // Not shared: which of the unused connections a request gets does not show.
@@ -24,8 +33,10 @@ final class ClientPool: Sendable {
   private let idle: Duration
 
   init(mostOfHost: Int, idle: Duration) {
-    self.mostOfHost = max(1, mostOfHost)
-    self.idle = idle
+    // A semaphore counts no further.
+    self.mostOfHost = min(max(1, mostOfHost), .max / 2)
+    // A time of longer ago than the clock has would overflow.
+    self.idle = min(max(.zero, idle), .seconds(1 << 32))
   }
 
   /// The right to one connection to a host; ends with its release.
@@ -40,19 +51,35 @@ final class ClientPool: Sendable {
       self.permits = permits
     }
 
-    deinit { permits.release() }
+    deinit {
+      permits.release()
+      pool.leave(origin)
+    }
   }
 
   func acquire(_ origin: Origin) throws -> Permit {
     let permits = state.withLock { state in
-      if let known = state.permits[origin] { return known }
-      let new = FairSemaphore(mostOfHost)
-      state.permits[origin] = new
-      return new
+      var host = state.hosts[origin] ?? Host(permits: FairSemaphore(mostOfHost))
+      host.users += 1
+      state.hosts[origin] = host
+      return host.permits
     }
-    try permits.acquire()
+    do { try permits.acquire() } catch {
+      leave(origin)
+      throw error
+    }
     return Permit(origin, self, permits)
   }
+
+  private func leave(_ origin: Origin) {
+    state.withLock { state in
+      state.hosts[origin]?.users -= 1
+      if state.hosts[origin]?.users == 0 { state.hosts[origin] = nil }
+    }
+  }
+
+  /// The hosts of which something is kept.
+  var hostCount: Int { state.withLock { Set($0.hosts.keys).union($0.idle.keys).count } }
 
   /// Returns the connection that was used last, unless the server has closed it.
   func take(_ origin: Origin) -> ClientConnection? {
@@ -61,7 +88,9 @@ final class ClientPool: Sendable {
     while true {
       let (found, old): (ClientConnection?, [ClientConnection]) = state.withLock { state in
         let old = now - state.swept < idle / 4 ? [] : Self.removeOld(from: &state, limit, now)
-        return (state.idle[origin]?.popLast(), old)
+        let found = state.idle[origin]?.popLast()
+        if state.idle[origin]?.isEmpty == true { state.idle[origin] = nil }
+        return (found, old)
       }
       for connection in old { connection.close() }
       guard let found else { return nil }

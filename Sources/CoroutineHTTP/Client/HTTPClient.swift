@@ -1,6 +1,6 @@
 #if HTTP
 import Coroutine
-import CoroutineNet
+public import CoroutineNet
 public import HTTPTypes
 
 /// A client of HTTP/1.1, which keeps its connections by origin.
@@ -25,10 +25,15 @@ public final class HTTPClient: Sendable {
     public var connectionsOfHost = 64
     /// The time for which an unused connection is kept.
     public var idle: Duration = .seconds(30)
-    /// The largest number of redirects that are followed.
+    /// The largest number of redirects that are followed; with 0 or less the redirect itself is the response.
     ///
-    /// Those of safe methods only. To another origin, the fields `authorization` and `cookie` are not sent.
+    /// Those of safe methods only. To another origin, the fields `authorization` and `cookie` are not sent. A redirect to
+    /// something other than a URL of http or https, or to one with a user, is an error.
     public var redirects = 10
+    /// The address to which every request goes, whatever its URL names, for example a Unix socket; nil: the URL's host.
+    ///
+    /// Redirects lead there too. No proxy is asked. TLS checks the name of the URL's host.
+    public var address: SocketAddress?
     /// The settings of TLS.
     public var tls = TLS.Client()
     /// Creates the default options.
@@ -56,31 +61,44 @@ public final class HTTPClient: Sendable {
   /// Sends a request, and reads the head of its response.
   ///
   /// Suspends until the head has arrived. Safe requests follow redirects. A connection that the server had closed
-  /// while it was idle is replaced once, if no byte of a response has come and the method is idempotent (RFC 9110,
-  /// 9.2.2).
+  /// while it was idle is replaced once, if no byte of a response has come and the request is idempotent: it may then
+  /// have been done twice.
   ///
   /// - Parameters:
   ///   - request: Has a scheme, an authority and a path. The fields of framing and `host` are the client's.
   ///   - body: The body; its length is declared.
+  ///   - isIdempotent: Whether to do the request twice has the same effect as once; nil means that the method says so
+  ///     (RFC 9110, 9.2.2). True for a POST with a key by which the server knows it again.
   /// - Throws: `NetError`, ``HTTPError``, ``TLSError``; the cancellation error.
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
-  public func send(_ request: HTTPRequest, body: [UInt8] = []) throws -> ClientResponse {
-    try HTTPError.ofUpstream { try follow(request, body) }
+  public func send(
+    _ request: HTTPRequest,
+    body: [UInt8] = [],
+    isIdempotent: Bool? = nil
+  ) throws -> ClientResponse {
+    try HTTPError.ofUpstream { try follow(request, body, isIdempotent ?? Self.isIdempotent(request.method)) }
+  }
+
+  private static func isIdempotent(_ method: HTTPRequest.Method) -> Bool {
+    [.get, .head, .options, .trace, .put, .delete].contains(method)
   }
 
   /// Sends a request, and those that its redirects ask for.
-  private func follow(_ request: HTTPRequest, _ body: [UInt8]) throws -> ClientResponse {
+  private func follow(_ request: HTTPRequest, _ body: [UInt8], _ isIdempotent: Bool) throws -> ClientResponse {
     var request = request
     guard let scheme = request.scheme, let authority = request.authority,
       let origin = Origin(scheme: scheme, authority: authority)
     else {
-      throw HTTPError.badURL("\(request.scheme ?? "")://\(request.authority ?? "")")
+      let url = "\(request.scheme ?? "")://\(request.authority ?? "")"
+      throw request.authority?.contains("@") == true ? HTTPError.userInURL(url) : HTTPError.badURL(url)
     }
     var url = RequestURL(origin: origin, path: request.path ?? "/")
     var redirects = 0
     while true {
-      let response = try exchange(request, url, body)
-      guard let next = Self.redirect(response.head, of: request, url) else { return response }
+      let response = try exchange(request, url, body, isIdempotent)
+      guard options.redirects > 0, let next = try Self.redirect(response.head, of: request, url) else {
+        return response
+      }
       redirects += 1
       if redirects > options.redirects { throw HTTPError.tooManyRedirects }
       if next.origin != url.origin {
@@ -92,17 +110,10 @@ public final class HTTPClient: Sendable {
     }
   }
 
-  /// Gets a URL of http or https; in all other respects as ``send(_:body:)``.
+  /// Gets a URL of http or https; in all other respects as ``send(_:body:isIdempotent:)``.
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func get(_ url: String) throws -> ClientResponse {
-    guard let parts = RequestURL(url) else { throw HTTPError.badURL(url) }
-    let request = HTTPRequest(
-      method: .get,
-      scheme: parts.origin.scheme,
-      authority: parts.origin.authority,
-      path: parts.path
-    )
-    return try send(request)
+    try send(HTTPRequest(url: url))
   }
 
   /// Closes the unused connections, and keeps no more of them; responses that are being read continue.
@@ -110,18 +121,23 @@ public final class HTTPClient: Sendable {
   /// Never suspends; any thread.
   public func close() { pool.close() }
 
-  private static func redirect(_ head: HTTPResponse, of request: HTTPRequest, _ url: RequestURL) -> RequestURL? {
+  private static func redirect(_ head: HTTPResponse, of request: HTTPRequest, _ url: RequestURL) throws -> RequestURL? {
     guard [301, 302, 303, 307, 308].contains(head.status.code), [.get, .head, .options].contains(request.method),
-      let location = head.headerFields[.location]
+      let location = head.headerFields[fields: .location].first
     else { return nil }
-    return url.resolving(location)
+    return try location.withUnsafeBytesOfValue { try url.resolving(RequestURL.escaping($0)) }
   }
 
   // MARK: One exchange
 
-  private func exchange(_ request: HTTPRequest, _ url: RequestURL, _ body: [UInt8]) throws -> ClientResponse {
+  private func exchange(
+    _ request: HTTPRequest,
+    _ url: RequestURL,
+    _ body: [UInt8],
+    _ isIdempotent: Bool
+  ) throws -> ClientResponse {
     let permit = try pool.acquire(url.origin)
-    let proxy = try proxies.proxy(for: url.origin)
+    let proxy = options.address == nil ? try proxies.proxy(for: url.origin) : nil
     var request = request
     let isForwarded = proxy != nil && !url.origin.isSecure
     let target = isForwarded ? "\(url.origin.scheme)://\(url.origin.authority)\(url.path)" : url.path
@@ -141,20 +157,21 @@ public final class HTTPClient: Sendable {
       } catch {
         connection.close()
         // Only a connection that was idle may have been closed before the request arrived.
-        guard kept != nil, !connection.hasReceived, Self.isRepeatable(error, request.method) else { throw error }
+        guard kept != nil, !connection.hasReceived, isIdempotent, Self.isOfConnection(error) else { throw error }
         mayUseKept = false
       }
     }
   }
 
-  private static func isRepeatable(_ error: any Error, _ method: HTTPRequest.Method) -> Bool {
-    guard [.get, .head, .options, .trace, .put, .delete].contains(method) else { return false }
-    return error is NetError || error is TLSError || error as? HTTPError == .headIncomplete
+  private static func isOfConnection(_ error: any Error) -> Bool {
+    error is NetError || error is TLSError || error as? HTTPError == .headIncomplete
   }
 
   private func connect(_ origin: Origin, _ proxy: Proxy?) throws -> ClientConnection {
-    let address = proxy?.origin ?? origin
-    let connection = try Connection.connect(host: address.host, port: address.port)
+    let target = proxy?.origin ?? origin
+    let connection =
+      try options.address.map { try Connection.connect(to: $0) }
+      ?? Connection.connect(host: target.host, port: target.port)
     do {
       var tls: TLS.Stream?
       if origin.isSecure {

@@ -52,27 +52,59 @@ struct RequestURL {
     self.path = path
   }
 
-  init?(_ text: String) {
-    guard text.utf8.allSatisfy({ $0 > 0x20 && $0 < 0x7f }), let colon = text.range(of: "://") else { return nil }
+  init(_ text: String) throws(HTTPError) {
+    guard text.utf8.allSatisfy({ $0 > 0x20 && $0 < 0x7f }), let colon = text.range(of: "://") else {
+      throw .badURL(text)
+    }
     let rest = text[colon.upperBound...].prefix { $0 != "#" }
     let end = rest.firstIndex { $0 == "/" || $0 == "?" } ?? rest.endIndex
     guard let origin = Origin(scheme: String(text[..<colon.lowerBound]), authority: String(rest[..<end])) else {
-      return nil
+      throw rest[..<end].contains("@") ? .userInURL(text) : .badURL(text)
     }
     let path = rest[end...]
     self.init(origin: origin, path: path.first == "/" ? String(path) : "/\(path)")
   }
 
-  /// Resolves the value of `location` (RFC 3986, 5.2); nil if it is no URL of http or https.
-  func resolving(_ location: String) -> RequestURL? {
+  private static let digits = Array("0123456789ABCDEF".utf8)
+
+  /// The percent-encoding of a byte.
+  static func escape(_ byte: UInt8) -> [UInt8] { [UInt8(ascii: "%"), digits[Int(byte >> 4)], digits[Int(byte & 15)]] }
+
+  /// The value of `location` as browsers read it: without spaces around, and with percent-encodings in place of the
+  /// bytes that no URL has. A `\` is a `/` for them, so `/\host` is another host.
+  static func escaping(_ location: UnsafeBufferPointer<UInt8>) -> String {
+    var text: [UInt8] = []
+    var isOfPath = true
+    for byte in location.drop(while: { $0 <= 0x20 }).reversed().drop(while: { $0 <= 0x20 }).reversed() {
+      if byte == UInt8(ascii: "?") || byte == UInt8(ascii: "#") { isOfPath = false }
+      switch byte {
+      case UInt8(ascii: "\t"): continue
+      case UInt8(ascii: "\\") where isOfPath: text.append(UInt8(ascii: "/"))
+      case ...0x20, 0x7f..., UInt8(ascii: "\""), UInt8(ascii: "<"), UInt8(ascii: ">"):
+        text += escape(byte)
+      default: text.append(byte)
+      }
+    }
+    return String(decoding: text, as: UTF8.self)
+  }
+
+  /// Resolves the value of `location` (RFC 3986, 5.2).
+  ///
+  /// Throws if it is no URL of http or https: what follows is not the answer, and nor is the redirect.
+  func resolving(_ location: String) throws(HTTPError) -> RequestURL {
+    let whole = location
+    func absolute(_ text: String) throws(HTTPError) -> RequestURL {
+      // A name in another script has been escaped; no host has such a name.
+      if let url = try? RequestURL(text), !url.origin.host.contains("%") { return url }
+      throw .badRedirect(whole, from: "\(origin.scheme)://\(origin.authority)")
+    }
     let location = String(location.prefix { $0 != "#" })
-    if location.hasPrefix("//") { return RequestURL("\(origin.scheme):\(location)") }
-    if let colon = location.firstIndex(of: ":"),
+    if location.hasPrefix("//") { return try absolute("\(origin.scheme):\(location)") }
+    if let colon = location.firstIndex(of: ":"), location.first?.isLetter == true,
       location[..<colon].allSatisfy({ $0.isLetter || $0.isNumber || "+-.".contains($0) })
     {
-      return RequestURL(location)
+      return try absolute(location)
     }
-    guard location.utf8.allSatisfy({ $0 > 0x20 && $0 < 0x7f }) else { return nil }
     let before = path.prefix { $0 != "?" }
     if location.isEmpty { return self }
     if location.hasPrefix("/") { return RequestURL(origin: origin, path: Self.withoutDots(location)) }

@@ -23,7 +23,7 @@ struct Proxies: Sendable {
     }
     plain = Self.setting(value("http_proxy"))
     secure = Self.setting(value("https_proxy", "HTTPS_PROXY"))
-    exceptions = value("no_proxy", "NO_PROXY").split(separator: ",").map { $0.filter { $0 != " " }.lowercased() }
+    exceptions = value("no_proxy", "NO_PROXY").split { ", \t".contains($0) }.map { $0.lowercased() }
   }
 
   private static func setting(_ text: String) -> Setting {
@@ -43,7 +43,9 @@ struct Proxies: Sendable {
     }
   }
 
-  /// `example.org` stands for the domain and all below it, `.example.org` for those below it alone.
+  /// As curl reads it: `example.org`, `.example.org` and `*.example.org` stand for the domain and all below it, also
+  /// with a dot at the end of the one or of the other; `10.0.0.0/8` and `fd00::/8` for the addresses of a network. In
+  /// addition to curl, a port may follow.
   private static func isException(_ text: String, _ origin: Origin) -> Bool {
     if text == "*" { return true }
     var name = text[...]
@@ -54,8 +56,39 @@ struct Proxies: Sendable {
       name = text[..<colon]
     }
     if name.hasPrefix("["), name.hasSuffix("]") { name = name.dropFirst().dropLast() }
+    if let slash = name.firstIndex(of: "/") {
+      guard let bits = Int(name[slash...].dropFirst()) else { return false }
+      var network = name[..<slash]
+      if network.hasPrefix("["), network.hasSuffix("]") { network = network.dropFirst().dropLast() }
+      return isInNetwork(origin.host, String(network), bits)
+    }
+    if name.hasPrefix("*.") { name = name.dropFirst() }
+    if name.hasPrefix(".") { name = name.dropFirst() }
+    if name.hasSuffix(".") { name = name.dropLast() }
+    let host = origin.host.hasSuffix(".") ? origin.host.dropLast() : origin.host[...]
     if name.isEmpty { return false }
-    return origin.host == name || origin.host.hasSuffix(name.hasPrefix(".") ? String(name) : "." + name)
+    // An address has other forms, as ::1 and 0:0:0:0:0:0:0:1, and nothing is below it.
+    if let address = bytes(of: String(host)) { return address == bytes(of: String(name)) }
+    return host == name || host.hasSuffix("." + name)
+  }
+
+  private static func isInNetwork(_ host: String, _ network: String, _ bits: Int) -> Bool {
+    guard let host = bytes(of: host), let network = bytes(of: network), host.count == network.count,
+      (0...host.count * 8).contains(bits)
+    else { return false }
+    let (whole, rest) = bits.quotientAndRemainder(dividingBy: 8)
+    guard host[..<whole] == network[..<whole] else { return false }
+    return rest == 0 || (host[whole] ^ network[whole]) >> (8 - rest) == 0
+  }
+
+  /// The bytes of an address, 4 or 16; nil if the text is none.
+  private static func bytes(of text: String) -> [UInt8]? {
+    guard !text.utf8.contains(0) else { return nil }
+    for (family, count) in [(AF_INET, 4), (AF_INET6, 16)] {
+      var bytes = [UInt8](repeating: 0, count: count)
+      if inet_pton(family, text, &bytes) == 1 { return bytes }
+    }
+    return nil
   }
 }
 
@@ -81,22 +114,8 @@ struct Proxy: Sendable {
     if rest.last == "/" { rest = rest.dropLast() }
     guard let origin = Origin(scheme: "http", authority: String(rest)) else { return nil }
     self.origin = origin
-    authorization = user.map { "Basic " + Self.base64(Self.withoutEscapes($0)) }
-  }
-
-  /// Percent-encodings are how a password has an `@`.
-  private static func withoutEscapes(_ text: Substring) -> [UInt8] {
-    var bytes: [UInt8] = []
-    var rest = text.utf8[...]
-    while let first = rest.popFirst() {
-      if first == UInt8(ascii: "%"), let value = UInt8(String(decoding: rest.prefix(2), as: UTF8.self), radix: 16) {
-        bytes.append(value)
-        rest = rest.dropFirst(2)
-      } else {
-        bytes.append(first)
-      }
-    }
-    return bytes
+    // Percent-encodings are how a password has an `@`.
+    authorization = user.map { "Basic " + Self.base64(Query.withoutEscapes(Array($0.utf8))) }
   }
 
   private static func base64(_ bytes: [UInt8]) -> String {

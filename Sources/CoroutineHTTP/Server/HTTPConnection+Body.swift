@@ -8,6 +8,7 @@ import HTTPTypes
 extension HTTPConnection {
   /// Reads the next part of the request's body; 0 at its end.
   func readBody(into buffer: UnsafeMutableRawBufferPointer, limit: Int) throws -> Int {
+    let limit = max(0, limit)
     // What has arrived needs no wait, and a cancelled handler gets none of it either.
     try co_checkCancelled()
     if exchange.body == .ended || buffer.count == 0 { return 0 }
@@ -119,8 +120,6 @@ extension HTTPConnection {
 extension HTTPConnection {
   /// The size from which a body is written from where it is, and is not copied behind its head.
   private static var large: Int { 16_384 }
-  /// The number of bytes of answers that wait for a common write.
-  private static var mostReady: Int { 65_536 }
 
   private var isHead: Bool { message?.pointee.is_head == 1 }
 
@@ -130,13 +129,13 @@ extension HTTPConnection {
     let length = isHead && body.count == 0 ? head.declaredLength ?? 0 : UInt64(body.count)
     try appendHead(head, head.isBodiless ? .none : .length(length))
     exchange.phase = .ended
-    guard !head.isBodiless, !isHead else { return try writeIfLast() }
+    guard !head.isBodiless, !isHead else { return try writing { try flush() } }
     if body.count >= Self.large {
       try writing { try transport.write(output.bytes, body) }
       output.truncate(to: 0)
     } else {
       output.append(body)
-      try writeIfLast()
+      try writing { try flush() }
     }
   }
 
@@ -176,10 +175,10 @@ extension HTTPConnection {
       }
     }
     exchange.phase = .ended
-    try writeIfLast()
+    try writing { try flush() }
   }
 
-  private func checkIsNew() throws {
+  func checkIsNew() throws {
     switch exchange.phase {
     case .new: break
     case .body: throw HTTPError.headSent
@@ -216,11 +215,6 @@ extension HTTPConnection {
     }
   }
 
-  /// Writes what is ready, unless another request has arrived whose answer may go along.
-  private func writeIfLast() throws {
-    if input.isEmpty || !exchange.keepsAlive || output.count > Self.mostReady { try writing { try flush() } }
-  }
-
   /// Waits for the client, within the limit of a pause.
   func writing(_ body: () throws -> Void) throws {
     if exchange.isBroken { throw HTTPError.responseEnded }
@@ -251,17 +245,19 @@ extension HTTPConnection {
 
   private func appendCheckedHead(_ head: ServerResponse.Head, _ framing: Exchange.Framing) throws {
     guard head.status.code >= 200 || head.status.code == 101, head.status.code < 1_000 else {
-      throw HTTPError.invalidField
+      throw HTTPError.invalidStatus
     }
     output.append("HTTP/1.1 ")
     output.append(decimal: UInt64(head.status.code))
     output.append(" ")
     var reason = head.status.reasonPhrase
-    guard reason.withUTF8({ output.appendValue($0) }) else { throw HTTPError.invalidField }
+    guard reason.withUTF8({ output.appendValue($0) }) else { throw HTTPError.invalidStatus }
     output.append("\r\n")
     output.appendDate()
     switch framing {
-    case .none: break
+    case .none:
+      // Of 205 the client cannot know it by the status alone (RFC 9110, 15.3.6).
+      if head.status.code == 205 { output.append("content-length: 0\r\n") }
     case .chunked: output.append("transfer-encoding: chunked\r\n")
     case .untilClose: exchange.keepsAlive = false
     case .length(let length):
@@ -271,7 +267,7 @@ extension HTTPConnection {
     }
     if let type = head.type, !output.append(field: "content-type", type) { throw HTTPError.invalidField }
     if let fields = head.fields { try append(fields, hasType: head.type != nil) }
-    if head.status.code != 101 { appendConnection() }
+    if head.status.code != 101 { appendConnection(namesUpgrade: head.status.code == 426) }
     output.append("\r\n")
   }
 
@@ -289,9 +285,11 @@ extension HTTPConnection {
   }
 
   /// Announces the end of the connection, as far as it is known now.
-  private func appendConnection() {
+  private func appendConnection(namesUpgrade: Bool) {
     let leavesMuch = exchange.body == .length && exchange.remaining > UInt64(service.options.discardedSize)
     if leavesMuch || exchange.expectsContinue || service.isStopping { exchange.keepsAlive = false }
+    // The field `upgrade` belongs to this connection alone (RFC 9110, 7.8).
+    if namesUpgrade { output.append("connection: upgrade\r\n") }
     if !exchange.keepsAlive {
       output.append("connection: close\r\n")
     } else if message?.pointee.minor_version == 0 {

@@ -9,8 +9,8 @@ import HTTPTypes
 //
 // Invariants
 //  1. One coroutine runs the loop, so the responses have the order of the requests.
-//  2. Before a wait for input, every byte of output is written. So answers that are ready leave in one write, and a
-//     client never waits for bytes that the server holds while it waits for the client.
+//  2. A response is written when it is complete, before the next handler runs and before a wait for input. So a client
+//     never waits for bytes that the server holds: the next handler may take long, and a stop may end it.
 //  3. A response that is incomplete is the last one, and its connection is closed at once. So no byte of another
 //     response follows an unfinished one.
 //  4. A connection that ends after a response ends its output first, and reads on for a while. If it were closed with
@@ -47,7 +47,7 @@ final class HTTPConnection: @unchecked Sendable {
     /// The last response is complete.
     case finished
     /// An error is answered before the end.
-    case refused(HTTPError)
+    case refused(HTTPError, fields: HTTPFields?)
     /// The server stops, and a request may have arrived.
     case stopped
   }
@@ -91,11 +91,11 @@ final class HTTPConnection: @unchecked Sendable {
       switch end {
       case .closed: return
       case .finished: return try finish()
-      case .refused(let error):
+      case .refused(let error, let fields):
         phase.restart(&current)
         exchange.begin()
         exchange.keepsAlive = false
-        try? co_timeout(.seconds(2)) { try respond(error.status, error.description) }
+        try? co_timeout(.seconds(2)) { try respond(error.status, error.description, fields) }
         return try finish()
       case .stopped:
         phase.restart(&current)
@@ -144,7 +144,9 @@ final class HTTPConnection: @unchecked Sendable {
     } catch {
       if let end = endOfPhase() { return end }
       if co_isCancelled { throw error }
-      if let error = error as? HTTPError, error.isOfClient, !exchange.hasBegun { return .refused(error) }
+      if let error = error as? HTTPError, error.isOfClient, !exchange.hasBegun {
+        return .refused(error, fields: exchange.fieldsOfErrors)
+      }
       // A connection that the client has broken is no error of the server.
       if error is NetError || error is TLSError || error is HTTPError { return .closed }
       throw error
@@ -156,8 +158,8 @@ final class HTTPConnection: @unchecked Sendable {
     switch phase.reason {
     case nil: nil
     case .stopped: .stopped
-    case .headLate: .refused(.headLate)
-    case .bodyLate where !exchange.hasBegun: .refused(.bodyLate)
+    case .headLate: .refused(.headLate, fields: nil)
+    case .bodyLate where !exchange.hasBegun: .refused(.bodyLate, fields: exchange.fieldsOfErrors)
     default: .closed
     }
   }
@@ -251,7 +253,7 @@ extension HTTPConnection {
     let bytes = input.unread
     if bytes.count == parsed { return false }
     if message == nil { message = chttp_create(0) } else if parsed == 0 { chttp_reset(message) }
-    guard let message else { throw HTTPError.headTooLarge }
+    guard let message else { throw HTTPError.noMemory }
     let most = min(bytes.count, service.options.headSize + 1)
     let start = bytes.baseAddress.unsafelyUnwrapped.assumingMemoryBound(to: CChar.self)
     switch chttp_parse_head(message, start, parsed, most) {
@@ -366,6 +368,7 @@ extension HTTPConnection {
       try service.handle(ServerRequest(self), &response)
       if !exchange.isUpgraded { try complete(&response) }
     } catch {
+      exchange.fieldsOfErrors = response.fieldsOfErrors
       try answer(error)
     }
     return try endExchange()
@@ -393,7 +396,7 @@ extension HTTPConnection {
       if !(error is NetError && exchange.isBroken) { report(error) }
     }
     // Otherwise the client has the whole response, or sees that it is incomplete.
-    if exchange.phase == .new { try respond(status, message) }
+    if exchange.phase == .new { try respond(status, message, exchange.fieldsOfErrors) }
   }
 
   private func report(_ error: any Error) {
@@ -406,10 +409,11 @@ extension HTTPConnection {
   }
 
   /// Sends a whole response with a text.
-  func respond(_ status: HTTPResponse.Status, _ message: String) throws {
+  private func respond(_ status: HTTPResponse.Status, _ message: String, _ fields: HTTPFields?) throws {
     var response = ServerResponse(self)
     // Statuses that end nothing, or that have no body, cannot tell of an error.
     response.status = status.code < 200 ? .internalServerError : status
+    if let fields { response.fields = fields }
     try response.send(message)
   }
 
@@ -430,10 +434,26 @@ extension HTTPConnection {
 //   client == TLS == transport <-- carry --> outer -- pair -- inner: the program's
 
 extension HTTPConnection {
+  /// The protocols that the client offers to change to, in its order.
+  ///
+  /// None of a client of HTTP/1.0, whose `upgrade` may have come from behind a proxy that did not know it (RFC 9110,
+  /// 7.8); and none if `connection` does not name the field.
+  var offeredProtocols: [String] {
+    guard let head = message?.pointee, head.is_upgrade != 0, head.minor_version > 0 else { return [] }
+    let names = (values(of: .upgrade) ?? "").split(separator: ",")
+    return names.map { String($0.filter { $0 != " " && $0 != "\t" }) }.filter { !$0.isEmpty }
+  }
+
   func upgrade(_ head: ServerResponse.Head, _ body: (Connection, inout BufferedReader) throws -> Void) throws {
     guard exchange.phase == .new else { throw HTTPError.headSent }
-    guard let message, message.pointee.is_connect != 0 || message.pointee.is_upgrade != 0 else {
-      throw HTTPError.notUpgraded
+    guard let message else { throw HTTPError.headSent }
+    let named = head.fields?[.upgrade]
+    let offered = offeredProtocols
+    guard
+      message.pointee.is_connect != 0
+        || (named.map { named in offered.contains { $0.lowercased() == named.lowercased() } } ?? !offered.isEmpty)
+    else {
+      throw HTTPError.notUpgraded(namesProtocol: named != nil)
     }
     // The client sends the request's body first, and the protocol behind it.
     while exchange.body != .ended { if try !discardBody() { throw HTTPError.bodyTooLarge } }
@@ -445,7 +465,7 @@ extension HTTPConnection {
     } else {
       head.status = .switchingProtocols
       var fields = head.fields ?? [:]
-      if fields[.upgrade] == nil { fields[.upgrade] = values(of: .upgrade) }
+      if named == nil { fields[.upgrade] = offered[0] }
       head.fields = fields
       try appendHead(head, .none)
       output.truncate(to: output.count - 2)
@@ -533,6 +553,8 @@ struct Exchange {
   var keepsAlive = false
   /// Whether a write has failed, or the response must not be completed.
   var isBroken = false
+  /// The fields that the answer to an error keeps, because the handler or a function around it has set them.
+  var fieldsOfErrors: HTTPFields?
   /// Whether a field was refused: the answer is 500.
   var isRefused = false
   var isUpgraded = false

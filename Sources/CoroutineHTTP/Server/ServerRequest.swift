@@ -52,6 +52,14 @@ public struct ServerRequest: ~Copyable {
     return Substring(decoding: connection.value(index - 1), as: UTF8.self)
   }
 
+  /// The version of the client's HTTP: `HTTP/1.1` or `HTTP/1.0`.
+  public var version: String { connection.message?.pointee.minor_version == 0 ? "HTTP/1.0" : "HTTP/1.1" }
+
+  /// The protocols to which the client offers to change, in its order; none if it wants no upgrade.
+  ///
+  /// A client of HTTP/1.0 wants none, whatever its fields are. ``ServerResponse/upgrade(_:)`` makes one.
+  public var offeredProtocols: [String] { connection.offeredProtocols }
+
   /// The value of a field, found in the head's bytes.
   ///
   /// Several values have a comma between them. Linear in the number of fields.

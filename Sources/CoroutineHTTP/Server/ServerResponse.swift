@@ -40,8 +40,7 @@ public struct ServerResponse: ~Copyable {
 
   /// Sends the whole response.
   ///
-  /// It leaves at once, or together with the answers to requests that the client has sent behind this one: at the
-  /// latest before the connection's coroutine waits for the client.
+  /// It leaves at once, also if the client has sent other requests behind this one.
   ///
   /// - Parameters:
   ///   - body: The bytes of the body.
@@ -96,15 +95,32 @@ public struct ServerResponse: ~Copyable {
     try connection.finishResponse(Head(status: status, fields: stored, type: nil), trailers)
   }
 
+  /// The fields, without those that describe a body: an answer to an error has another one.
+  var fieldsOfErrors: HTTPFields? {
+    guard var fields = stored else { return nil }
+    for name in Self.fieldsOfBodies { fields[name] = nil }
+    return fields
+  }
+
+  private static var fieldsOfBodies: [HTTPField.Name] {
+    [
+      .contentType, .contentLength, .contentEncoding, .contentLanguage, .contentLocation, .contentRange,
+      .contentDisposition, .eTag, .lastModified, .acceptRanges, .transferEncoding, .trailer,
+    ]
+  }
+
   /// Answers an upgrade with 101, or CONNECT with 200, and hands the connection over.
   ///
   /// Suspends as `body` does. The reader returns the bytes first that the client had sent behind its head. Over TLS
   /// the connection is one end of a pair: coroutines carry its bytes, so that it can be used as any other. The limits
-  /// of time do not hold any more. The connection is closed when `body` ends.
+  /// of time do not hold any more, and the coroutine is not cancelled when the client goes: `body` learns that from its
+  /// reads and writes. The connection is closed when `body` ends.
   ///
-  /// - Parameter body: Uses the connection. ``fields`` should have the fields of the handshake; `upgrade` and
-  ///   `connection` are added.
-  /// - Throws: ``HTTPError`` if the client has asked for no upgrade. What `body` throws.
+  /// - Parameter body: Uses the connection. ``fields`` should have the fields of the handshake. `upgrade` among them is
+  ///   the protocol that is made, which the client must have offered; without it, it is the first that the client
+  ///   offers (``ServerRequest/offeredProtocols``). `connection` is added.
+  /// - Throws: ``HTTPError`` if the client has asked for no such upgrade, or with HTTP/1.0. A handler that throws it on
+  ///   answers with 426 and the protocol, or with 400 if `fields` names none. What `body` throws.
   @available(*, noasync, message: "a handler is synchronous: call it there")
   public mutating func upgrade(_ body: (Connection, inout BufferedReader) throws -> Void) throws {
     try connection.upgrade(Head(status: status, fields: stored, type: nil), body)
@@ -118,7 +134,7 @@ public struct ServerResponse: ~Copyable {
 
     var declaredLength: UInt64? { fields?[.contentLength].flatMap { UInt64($0) } }
     /// Whether a response of this status has no body.
-    var isBodiless: Bool { status.code < 200 || status.code == 204 || status.code == 304 }
+    var isBodiless: Bool { status.code < 200 || [204, 205, 304].contains(status.code) }
   }
 }
 #endif

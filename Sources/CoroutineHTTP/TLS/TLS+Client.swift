@@ -49,6 +49,7 @@ extension TLS {
     }
 
     private func context() throws -> TLSContext {
+      try TLS.checkForZero(trustedRoots, certificateChain, privateKey)
       let key = Key(roots: trustedRoots, protocols: applicationProtocols, chain: certificateChain, key: privateKey)
       return try cache.state.withLock { state in
         if let known = state.context, known.key == key { return known.context }
@@ -79,6 +80,7 @@ extension TLS {
     ///   peer does not speak TLS. `NetError`; the cancellation error.
     @available(*, noasync, message: "await the `value` of a coroutine that does this")
     public func start(on connection: Connection, host: String) throws -> Stream {
+      try TLS.checkForZero(host)
       let stream = try Stream(connection, try context(), host: host)
       if let session = cache.take(host) { stream.resume(session) }
       let cache = cache

@@ -81,6 +81,8 @@ extension TLS {
     }
 
     private static func make(_ settings: Settings) throws(TLSError) -> TLSContext {
+      try TLS.checkForZero(settings.clientRoots)
+      for files in settings.files { try TLS.checkForZero(files.name, files.chain, files.key) }
       let first = settings.files[0]
       let context = TLSContext(try TLS.checked { ctls_server_context(first.chain, first.key, $0) })
       for files in settings.files.dropFirst() {

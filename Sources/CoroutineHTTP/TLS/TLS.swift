@@ -43,6 +43,13 @@ public enum TLS {
     throw TLSError(String(cString: text))
   }
 
+  /// Refuses a path or a name with a zero byte: OpenSSL would take the part before it, for another file or host.
+  static func checkForZero(_ texts: String?...) throws(TLSError) {
+    for case let text? in texts where text.utf8.contains(0) {
+      throw TLSError("\"\(text.asName)\" contains a zero byte, which no path and no name has; correct it")
+    }
+  }
+
   /// The names of application protocols as TLS has them: each behind a byte with its length.
   static func encoded(_ protocols: [String]) -> [UInt8] {
     protocols.flatMap { [UInt8(clamping: $0.utf8.count)] + Array($0.utf8.prefix(255)) }

@@ -51,7 +51,7 @@ extension HTTPError {
     case CHTTP_VERSION: HTTPError(code, .httpVersionNotSupported, "the version is not served; use HTTP/1.1")
     case CHTTP_TRANSFER_CODING:
       HTTPError(code, .notImplemented, "the transfer coding is not served; send the body chunked or with its length")
-    case CHTTP_NO_MEMORY: HTTPError(code, .serviceUnavailable, "there was no memory for the message's fields")
+    case CHTTP_NO_MEMORY: noMemory
     default: malformed(code)
     }
   }
@@ -121,12 +121,28 @@ extension HTTPError {
   static let invalidField = HTTPError(
     "INVALID_RESPONSE_FIELD",
     .internalServerError,
-    "a field or the status of the response has a control character, which would split it; remove the character"
+    "a field of the response has a control character, which would split it; remove the character"
   )
-  static let notUpgraded = HTTPError(
-    "NOT_AN_UPGRADE",
+  static let invalidStatus = HTTPError(
+    "INVALID_RESPONSE_STATUS",
     .internalServerError,
-    "the client asked for no upgrade; answer it with 426, or as usual"
+    "the status of a response is 200 to 999, with a phrase of one line; interim responses are the server's"
+  )
+  /// The client has not asked for the upgrade that the handler makes; 426 says to which protocol, and 400 if none is
+  /// named.
+  static func notUpgraded(namesProtocol: Bool) -> HTTPError {
+    HTTPError(
+      "NOT_AN_UPGRADE",
+      namesProtocol ? .upgradeRequired : .badRequest,
+      "the request asks for no upgrade that is made here; send HTTP/1.1, `connection: upgrade` and `upgrade`"
+    )
+  }
+  static let noMemory = HTTPError("NO_MEMORY", .serviceUnavailable, "there was no memory for the message's fields")
+  /// As ``headTooLarge``, of a response that a client reads.
+  static let headOfResponseTooLarge = HTTPError(
+    "HEAD_TOO_LARGE",
+    .badGateway,
+    "the head of the response has more than \(ClientConnection.mostHead) bytes; its server must send fewer fields"
   )
   /// The server redirects without end.
   public static let tooManyRedirects = HTTPError(
@@ -135,13 +151,28 @@ extension HTTPError {
     "the server redirects without end; check the URL, or raise redirects"
   )
   static func badURL(_ url: String) -> HTTPError {
-    HTTPError("INVALID_URL", .internalServerError, "\(String(reflecting: url)) is no URL of http or https; correct it")
+    HTTPError("INVALID_URL", .internalServerError, "\(url.urlForLines) is no URL of http or https; correct it")
+  }
+  /// RFC 9110, 4.2.4: in a URL from elsewhere, a user most often hides which server is asked.
+  static func userInURL(_ url: String) -> HTTPError {
+    HTTPError(
+      "INVALID_URL",
+      .internalServerError,
+      "\(url.urlForLines) has a user; send it in the field authorization, and leave it out of the URL"
+    )
+  }
+  static func badRedirect(_ location: String, from url: String) -> HTTPError {
+    HTTPError(
+      "INVALID_REDIRECT",
+      .badGateway,
+      "\(url.urlForLines) redirects to \(location.urlForLines), which cannot be followed; ask without redirects"
+    )
   }
   static func badProxy(_ text: String) -> HTTPError {
     HTTPError(
       "INVALID_PROXY",
       .badGateway,
-      "\(String(reflecting: text.asWord)) is no proxy; set http_proxy and https_proxy to http://HOST:PORT, or unset them"
+      "\(text.urlForLines) is no proxy; set http_proxy and https_proxy to http://HOST:PORT, or unset them"
     )
   }
   static func proxyRefused(_ code: Int) -> HTTPError {
@@ -160,7 +191,45 @@ extension HTTPError {
   }
 }
 
+// MARK: - URLs in lines
+
+extension String {
+  /// A URL, or what somebody gave for one, between quotation marks, without its user and password: every line of the
+  /// library that shows a URL shows this.
+  ///
+  /// A text that is no URL may have them in any place. So everything up to the last `@` is left out, and what should be
+  /// a port and is none.
+  var urlForLines: String {
+    var scheme = ""
+    var rest = self[...]
+    if let colon = utf8.firstIndex(of: UInt8(ascii: ":")), self[colon...].hasPrefix("://") {
+      scheme = self[..<colon] + "://"
+      rest = self[colon...].dropFirst(3)
+    }
+    if let at = rest.lastIndex(of: "@") {
+      // Before the `@`, the scheme may be none.
+      return "\(scheme.contains("@") ? "" : scheme)…\(rest[at...])".asName.quoted
+    }
+    let end = rest.firstIndex { "/?#".contains($0) } ?? rest.endIndex
+    let authority = rest[..<end]
+    if let colon = authority.lastIndex(of: ":"), !authority[colon...].contains("]") {
+      let port = authority[colon...].dropFirst()
+      if !port.utf8.allSatisfy({ (0x30...0x39).contains($0) }) {
+        return "\(scheme)\(authority[...colon])…\(rest[end...])".asName.quoted
+      }
+    }
+    return asName.quoted
+  }
+
+  private var quoted: String { "\"\(self)\"" }
+}
+
+// MARK: - Statuses
+
 /// The error by which a handler answers with a status.
+///
+/// The response has the fields that were set before the error: of access control, of authentication, `retry-after`. Those
+/// that describe another body are left out.
 ///
 /// <!-- compiled: Tests/CoroutineHTTPTests/PageTests.swift -->
 /// ```swift
