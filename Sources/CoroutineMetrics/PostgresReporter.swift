@@ -2,7 +2,6 @@
 import Coroutine
 public import CoreMetrics
 public import CoroutinePostgres
-import Synchronization
 
 /// Passes the statistics of a pool of connections on to swift-metrics.
 ///
@@ -21,7 +20,7 @@ public final class PostgresReporter: Sendable {
   private let db: PostgresPool
   private let states: [Meter]
   private let waiting, longestWait, longestUse: Meter
-  private let counters: Mutex<GrowingCounters>
+  private let counters: ThreadMutex<GrowingCounters>
 
   /// Creates a reporter that reports to `factory`; without one, to the process's metrics system.
   ///
@@ -39,7 +38,7 @@ public final class PostgresReporter: Sendable {
     (waiting, longestWait, longestUse) = (
       meter("waiting"), meter("longest_wait_seconds"), meter("longest_use_seconds")
     )
-    counters = Mutex(
+    counters = ThreadMutex(
       GrowingCounters(
         ["opened", "closed", "cancelled", "discarded"].map { name in
           Counter(label: "coroutine_postgres_\(name)_total", dimensions: [("pool", pool)], factory: factory)

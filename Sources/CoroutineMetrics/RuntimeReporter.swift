@@ -1,7 +1,6 @@
 #if Metrics
 import Coroutine
 public import CoreMetrics
-import Synchronization
 
 /// Passes ``CoroutineRuntime/metrics`` on to swift-metrics.
 ///
@@ -18,7 +17,7 @@ public final class RuntimeReporter: Sendable {
   // The handlers are made once, because a factory may keep what it has made for ever.
   private let meters: [Meter]
   private let factory: any MetricsFactory
-  private let state: Mutex<State>
+  private let state: ThreadMutex<State>
 
   private struct State {
     var counters: GrowingCounters
@@ -34,7 +33,7 @@ public final class RuntimeReporter: Sendable {
     self.factory = factory
     let metrics = CoroutineRuntime.metrics
     let counters = metrics.counters.map { Counter(label: $0.label, dimensions: $0.dimensions, factory: factory) }
-    state = Mutex(State(counters: GrowingCounters(counters)))
+    state = ThreadMutex(State(counters: GrowingCounters(counters)))
     meters = metrics.gauges.map { Meter(label: $0.label, factory: factory) }
   }
 
