@@ -45,7 +45,8 @@ struct BeginTests {
           }
           try db.transaction { t in
             try t.run("insert into \(table) values (\(round))")
-            try t.run("rollback and chain")
+            // As code of the server may do it.
+            try t.wire.command("rollback and chain")
             #expect(t.wire.transactionID == nil)
             try t.run("insert into \(table) values (\(round + 10))")
           }

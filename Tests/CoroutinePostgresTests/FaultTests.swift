@@ -139,9 +139,10 @@ struct FaultTests {
           let job = scope.launch {
             try db.withConnection { connection in
               let insert: SQL = "insert into t values (\(number))"
-              try connection.run("begin")
-              try connection.run(insert)
-              try connection.run("rollback")
+              try? connection.transaction { t in
+                try t.run(insert)
+                throw CancellationError()
+              }
               try connection.transaction { t in
                 if writesFirst { try t.run(insert) }
                 try t.run("set local synchronous_commit = on")

@@ -86,12 +86,51 @@ struct PoolTests {
     }
   }
 
-  @Test func `a transaction that was left open is not given out`() async throws {
-    try await withPool(options(1)) { db in
-      try db.run("begin")
-      #expect(db.statistics.discarded == 1)
-      #expect(try db.first("select pg_current_xact_id_if_assigned() is null", as: Bool.self) == true)
-      #expect(db.statistics.opened == 2)
+  @Test func `what a statement of the pool, a pipeline or a transaction leaves in the session is reset`() async throws {
+    let changes: [SQL] = [
+      "set work_mem = '77MB'", "SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY", "reset work_mem",
+      "/* set */ create temp table mine (a int)", "select 1 as a into temporary mine",
+      "create temporary view mine as select 1 as a", "select pg_advisory_lock(\(1))",
+      "with a as (select pg_try_advisory_lock(1)) select * from a", "select set_config('work_mem', \("77MB"), false)",
+      "prepare mine as select 1", "listen mine", "discard plans", "set role pg_read_all_data",
+    ]
+    let left: SQL = """
+      select current_setting('work_mem'), current_setting('default_transaction_read_only'), current_user::text,
+        (select count(*) from pg_class where relname = 'mine'), (select count(*) from pg_locks where locktype = 'advisory'
+        and pid = pg_backend_pid()), (select count(*) from pg_listening_channels()), current_setting('statement_timeout'),
+        (select count(*) from pg_prepared_statements where name = 'mine'), pg_backend_pid()
+      """
+    typealias Left = (String, String, String, Int, Int, Int, String, Int, Int32)
+    try await withPool(options(1) { $0.statementTimeout = .seconds(7) }) { db in
+      let pipeline = try db.pipeline.first("select pg_backend_pid()", as: Int32.self)
+      let pool = try db.first("select pg_backend_pid()", as: Int32.self)
+      func expectNothing(after change: SQL) throws {
+        for (session, backend) in [(db as any PostgresSession, pool), (db.pipeline, pipeline)] {
+          let all = try #require(try session.first(left, as: Left.self))
+          #expect((all.0, all.1, all.2, all.3, all.4, all.5) == ("4MB", "off", "postgres", 0, 0, 0), "\(change)")
+          #expect(all.6 == "7s" && all.7 == 0 && all.8 == backend, "\(change)")
+        }
+      }
+      for change in changes {
+        try db.run(change)
+        try expectNothing(after: change)
+        try db.pipeline.run(change)
+        try expectNothing(after: change)
+        try db.transaction { _ = try $0.run(change) }
+        try expectNothing(after: change)
+        try db.withConnection { _ = try $0.run(change) }
+        try expectNothing(after: change)
+      }
+      // Of a transaction alone, and so no reason to reset anything.
+      let prepared: SQL = "select count(*) from pg_prepared_statements where statement like \("select 'kept'%")"
+      try db.run("select 'kept'")
+      try db.transaction { t in
+        try t.run("set local work_mem = '77MB'")
+        try t.run("select set_config('work_mem', \("78MB"), true)")
+        try t.run("select pg_advisory_xact_lock(1)")
+        try t.run("create temp table mine (a int) on commit drop")
+      }
+      #expect(try db.first(prepared, as: Int.self) == 1)
     }
   }
 

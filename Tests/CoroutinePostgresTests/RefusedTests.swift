@@ -1,6 +1,6 @@
 #if Postgres
 import Coroutine
-import CoroutinePostgres
+@testable import CoroutinePostgres
 import Testing
 
 private struct Failure: Error {}
@@ -56,6 +56,72 @@ struct RefusedTests {
           }
         }
         #expect(try db.all("select a from \(table)", as: Int.self) == [1])
+      }
+    }
+  }
+
+  @Test func `control of a transaction is refused on every route, and nothing of others is lost`() async throws {
+    let controls: [SQL] = [
+      "begin", " -- a\n/* b /* c */ */ BEGIN", ";start transaction", "commit", "end", "abort", "rollback",
+      "rollback to savepoint a", "savepoint a", "release savepoint a", "rollback and chain", "prepare transaction 'a'",
+      "commit prepared 'a'",
+    ]
+    try await withPool { db in
+      try db.withTable("a int") { table in
+        let insert: SQL = "insert into \(table) values (1)"
+        for control in controls {
+          #expect(state { try db.run(control) } == "25000", "\(control)")
+          try co_scope { scope in
+            for _ in 0..<8 { scope.launch { try db.pipeline.run(insert) } }
+            #expect(state { try db.pipeline.run(control) } == "25000", "\(control)")
+          }
+          let inside = Result {
+            try db.transaction { t in
+              try t.run(insert)
+              #expect(state { try t.run(control) } == "25000")
+              #expect(state { try t.forEach(control) { _ in } } == "25000")
+              #expect(state { try t.copyIn(control) { _ in } } == "25000")
+              #expect(state { try t.copyOut(control) { _ in } } == "25000")
+              #expect(state { try t.savepoint { _ = try $0.run(control) } } == "25000")
+              try t.run(insert)
+              throw Failure()
+            }
+          }
+          #expect(throws: Failure.self) { try inside.get() }
+          try db.withConnection { connection in
+            #expect(state { try connection.run(control) } == "25000", "\(control)")
+          }
+        }
+        #expect(try db.first("select count(*) from \(table)", as: Int.self) == 8 * controls.count)
+        // One of the pool, and one of its pipeline.
+        #expect(db.statistics.opened == 2 && db.statistics.discarded == 0)
+      }
+    }
+  }
+
+  @Test func `no statement runs outside of its transaction if that was ended under it`() async throws {
+    try await withPool { db in
+      try db.withTable("a int") { table in
+        let swallowed = kind {
+          try db.transaction { t in
+            try t.run("insert into \(table) values (1)")
+            try t.wire.command("rollback")
+            #expect(kind { try t.run("insert into \(table) values (2)") } == .ended)
+            #expect(kind { try t.savepoint { _ in } } == .ended)
+          }
+        }
+        #expect(swallowed == .ended)
+        try db.withConnection { connection in
+          for _ in 0..<2 {
+            try connection.transaction { t in
+              #expect(kind { try connection.transaction { _ in } } == .busy)
+              try t.run("insert into \(table) values (3)")
+              #expect(kind { try connection.transaction { _ in } } == .busy)
+              try t.run("insert into \(table) values (4)")
+            }
+          }
+        }
+        #expect(try db.all("select a from \(table) order by a", as: Int.self) == [3, 3, 4, 4])
       }
     }
   }

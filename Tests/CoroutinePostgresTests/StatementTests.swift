@@ -31,6 +31,29 @@ struct StatementTests {
     #expect(whole.encoded == [[0, 0, 0, 0, 0, 0, 0, 0], [0, 0, 0, 0, 0, 0, 0, 1], Array("two".utf8)])
   }
 
+  @Test func `a value that the text does not use is refused`() throws {
+    let part = "love"
+    let unused: [SQL] = [
+      "select name from people where name like '%\(part)%'", "delete from log where at < now() - interval '\(30) days'",
+      "select 1 -- \(part)", "select 1 /* /* */ \(part) */", "select $$\(part)$$", "select $a$ $$ \(part) $a$",
+      "select 1 as \"\(part)\"", #"select e'\'\#(part)'"#, "select E'\(part)'", "select U&'\(part)'", "select b'\(1)'",
+      "select jsonb_path_query(body, '$.a ? (@ > \(7))') from events", "select a\(part) from t", "select \(1), '\(2)'",
+      "limit \(1)0", SQL(unchecked: "select '%$1%'", [part]), SQL(unchecked: "select $1", [part, part]),
+      SQL(unchecked: "select $2, $3", [part, part, part]),
+      "select * from (\(SQL(unchecked: "select '$1'", [part]))) a where b = \(1)",
+    ]
+    for statement in unused {
+      #expect(kind { try statement.changesSession() } == .decoding, "\(statement)")
+    }
+    let used: [SQL] = [
+      "select 'a''b' || \(part)", "select \(1)::text -- it's", "select '' like \(part) /* ' */",
+      #"select '\' || \#(part)"#, #"select e'\\' || \#(part)"#, "select $a$'$a$ || \(part)",
+      "select a[\(1):\(2)], \(3)+\(4)", "select \"a'b\", \(part)",
+      SQL(unchecked: "select $2 || $1 || $1", [part, part]),
+    ]
+    for statement in used { #expect(throws: Never.self) { try statement.changesSession() } }
+  }
+
   @Test func `a conformance that assigns its bytes leaves those of other values`() {
     let (first, nothing, last) = (Assigning(bytes: [1]), Assigning(bytes: []), Assigning(bytes: [4, 5]))
     let statement: SQL = "select \(7), \(first), \(nothing), \("x"), \(last)"
@@ -141,9 +164,25 @@ struct CodecTests {
     #expect(try decode(3.0, as: Int32.self) == 3)
   }
 
+  @Test func `a piece of a copy has a length of 32 bits, whatever the bytes are`() {
+    for count in [0, 1, 1 << 20, (1 << 20) + 1, 5 << 20, (1 << 32) + 4] {
+      var end = 0
+      for piece in Wire.pieces(of: count) {
+        #expect(piece.lowerBound == end && !piece.isEmpty && piece.count <= 1 << 20)
+        end = piece.upperBound
+      }
+      #expect(end == count)
+    }
+  }
+
   @Test func `a name in camel case finds the column in snake case`() {
     #expect(RowDecoder.snakeCase("enqueuedAt") == "enqueued_at")
-    #expect(RowDecoder.snakeCase("id") == "id")
+    for name in ["id", "a_b", "address2"] { #expect(RowDecoder.snakeCase(name) == name) }
+    let names = [
+      "customerID": "customer_id", "URLString": "url_string", "userURLString": "user_url_string", "aB": "a_b",
+      "ID": "id", "sha256Sum": "sha256_sum",
+    ]
+    for (name, column) in names { #expect(RowDecoder.snakeCase(name) == column) }
   }
 }
 #endif

@@ -13,6 +13,15 @@ private struct Person: Decodable, Equatable {
   var tags: [String: Int]
 }
 
+private struct Lists: Decodable, Equatable {
+  var names: [String]
+  var tags: [String]
+  var more: [Int]?
+  var bytes: [UInt8]
+  var small: UInt16?
+  var big: UInt
+}
+
 struct ValueTests {
   @Test func `values of all types come back from the server as they were`() async throws {
     try await withPool { db in
@@ -74,6 +83,107 @@ struct ValueTests {
       #expect(try db.all("select n from generate_series(1, 9) n where n = any(\([2, 5]))", as: Int.self) == [2, 5])
       #expect(try db.first("select \(["a", "b\"{}"])::text[] = array['a', 'b\"{}']", as: Bool.self) == true)
       #expect(try db.first("select cardinality(\([UUID(), UUID()]))", as: Int.self) == 2)
+    }
+  }
+
+  @Test func `arrays come back as they were, with nulls`() async throws {
+    try await withPool { db in
+      let numbers = try db.first("select \([1, 2])", as: [Int].self)
+      #expect(numbers == [1, 2])
+      #expect(try db.first("select \([1, nil, 3])", as: [Int?].self) == [1, nil, 3])
+      #expect(try db.first("select array_position(\(["a", nil, "b"]), null)", as: Int.self) == 2)
+      #expect(try db.first("select \([] as [String])", as: [String].self) == [])
+      let missing: [Int]? = nil
+      #expect(try db.first("select \(missing)", as: [Int]?.self) == .some(nil))
+      #expect(try db.first("select array[1::smallint, 2]", as: [UInt8].self) == [1, 2])
+      #expect(try db.first("select \([[1, 2], [3]] as [[UInt8]])::bytea[]", as: [[UInt8]].self) == [[1, 2], [3]])
+      let dates = [Date(timeIntervalSinceReferenceDate: 1), Date(timeIntervalSinceReferenceDate: 2.5)]
+      #expect(try db.first("select \(dates)", as: [Date].self) == dates)
+      let lengths: [Duration] = [.seconds(1), .milliseconds(5)]
+      #expect(try db.first("select \(lengths)", as: [Duration].self) == lengths)
+      #expect(try db.first("select array['happy', 'sad']", as: [Mood].self) == [.happy, .sad])
+      #expect(try db.first("select \([JSON(1)])", as: [JSON<Int>].self)?.first?.value == 1)
+      for wrong: SQL in ["select array[1, null]", "select array[array[1]]", "select 1", "select 'a'"] {
+        #expect(kind { _ = try db.first(wrong, as: [Int].self) } == .decoding, "\(wrong)")
+      }
+      let lists: SQL =
+        #"select array['a'] as names, '["b"]'::jsonb as tags, null::int[] as more, '\x01'::bytea as bytes, 7 as small, 8 as big"#
+      #expect(
+        try db.first(lists, as: Lists.self) == Lists(names: ["a"], tags: ["b"], more: nil, bytes: [1], small: 7, big: 8)
+      )
+      #expect(db.statistics.opened == 1)
+    }
+  }
+
+  @Test func `a Duration is an interval, and the casts of the page are right`() async throws {
+    try await withPool { db in
+      for length: Duration in [.zero, .seconds(-1.5), .microseconds(7), .seconds(86_400 * 400), .nanoseconds(1_500)] {
+        let back = try #require(try db.first("select \(length)", as: Duration.self))
+        #expect(back - length <= .nanoseconds(500) && length - back <= .nanoseconds(500))
+      }
+      #expect(try db.first("select interval '1 day 2 hours'", as: Duration.self) == .seconds(93_600))
+      let month: SQL = "select timestamptz '2026-01-31 00:00Z' - timestamptz '2026-01-01 00:00Z'"
+      #expect(try db.first(month, as: Duration.self) == .seconds(30 * 86_400))
+      #expect(kind { _ = try db.first("select interval '1 month'", as: Duration.self) } == .decoding)
+      #expect(kind { _ = try db.first("select \(Duration.seconds(Int64.max))", as: Duration.self) } == .decoding)
+      let days = 30
+      for same: SQL in [
+        "select \(Duration.seconds(days * 86_400)) = interval '30 days'", "select left('abc', \(Int32(2))) = 'ab'",
+        "select \(days) * interval '1 day' = interval '30 days'", "select left('abc', \(2)::int) = 'ab'",
+        "select make_interval(days => \(Int32(days))) = interval '30 days'",
+        "select date '2026-01-01' + \(Int32(days)) = date '2026-01-31'", "select 'love' like '%' || \("ov") || '%'",
+      ] {
+        #expect(try db.first(same, as: Bool.self) == true, "\(same)")
+      }
+    }
+  }
+
+  @Test func `dates without a zone are those of UTC, whatever the zone of the server is`() async throws {
+    try await withPool { db in
+      let role = uniqueName("role")
+      try db.run("create role \(identifier: role) superuser login")
+      defer { _ = try? db.run("drop role \(identifier: role)") }
+      try db.run("alter role \(identifier: role) set timezone = 'America/New_York'")
+      let (folder, port) = try (Cluster.shared.get().folder, Cluster.shared.get().port)
+      let far = try PostgresPool("host=\(folder) port=\(port) user=\(role) dbname=postgres")
+      defer { try? far.close() }
+      let date = Date(timeIntervalSinceReferenceDate: 790_000_000)
+      for session in [far as any PostgresSession, far.pipeline] {
+        let back = try session.first("select \(date)::timestamp, \(date)::timestamp::text", as: (Date, String).self)
+        #expect(back?.0 == date && back?.1 == "2026-01-13 12:26:40", "\(String(describing: back))")
+      }
+      try far.withConnection { connection in
+        try connection.run("set timezone = 'America/New_York'")
+        #expect(kind { _ = try connection.first("select \(date)::timestamp", as: Date.self) } == .decoding)
+        #expect(try connection.first("select \(date)", as: Date.self) == date)
+      }
+      #expect(try far.first("select \(date)::timestamp", as: Date.self) == date)
+    }
+  }
+
+  @Test func `a type that an extension has added is no text by chance`() async throws {
+    try await withPool { db in
+      let name = uniqueName("mood")
+      try db.run("create type \(identifier: name) as enum ('happy')")
+      #expect(try db.first("select 'happy'::\(identifier: name)", as: String.self) == "happy")
+      let known: SQL = "select count(*) from pg_available_extensions where name = 'ltree'"
+      guard try db.first(known, as: Int.self) == 1 else { return }
+      try db.run("create extension if not exists ltree")
+      #expect(kind { _ = try db.first("select 'a.b'::ltree", as: String.self) } == .decoding)
+      #expect(try db.first("select 'a.b'::ltree::text", as: String.self) == "a.b")
+    }
+  }
+
+  @Test func `a column that is not there is an error for an Optional too`() async throws {
+    struct Customer: Decodable {
+      var customerID: Int?
+      var nick: String?
+    }
+    try await withPool { db in
+      let found = try db.first("select 7 as customer_id, null::text as nick", as: Customer.self)
+      #expect(found?.customerID == 7 && found?.nick == nil)
+      #expect(kind { _ = try db.first("select 7 as customer_id, 'x' as nik", as: Customer.self) } == .decoding)
+      #expect(kind { _ = try db.first("select 'x' as nick", as: Customer.self) } == .decoding)
     }
   }
 

@@ -14,7 +14,7 @@ enum FloatFormat {
     case PostgresType.int2, PostgresType.int4, PostgresType.int8:
       let number: Int64 = try IntegerFormat.decode(bytes, type, false)
       guard let value = Double(exactly: number) else {
-        throw PostgresError.misfit("\(number) has no exact Double", type)
+        throw PostgresError.misfit("the number has no exact Double", type)
       }
       return value
     case PostgresType.numeric: return try parse(NumericFormat.text(bytes), type)
@@ -25,7 +25,7 @@ enum FloatFormat {
   private static func parse(_ text: String, _ type: UInt32) throws -> Double {
     let spelled = text == "Infinity" ? "inf" : text == "-Infinity" ? "-inf" : text
     guard let value = Double(spelled), value.isFinite || spelled.hasSuffix("inf") || value.isNaN else {
-      throw PostgresError.misfit("\(text) is out of range of Double", type)
+      throw PostgresError.misfit("the number is out of range of Double", type)
     }
     return value
   }
@@ -51,9 +51,9 @@ extension Float: PostgresEncodable, PostgresDecodable {
   public init(postgres bytes: UnsafeRawBufferPointer, type: UInt32, isText: Bool) throws {
     let value = try FloatFormat.decode(bytes, type, isText)
     self = Float(value)
-    if isInfinite, value.isFinite { throw PostgresError.misfit("\(value) is out of range of Float", type) }
+    if isInfinite, value.isFinite { throw PostgresError.misfit("the number is out of range of Float", type) }
     if type != PostgresType.float8, type != PostgresType.numeric, !isText, value.isFinite, Double(self) != value {
-      throw PostgresError.misfit("\(value) has no exact Float", type)
+      throw PostgresError.misfit("the number has no exact Float", type)
     }
   }
 }

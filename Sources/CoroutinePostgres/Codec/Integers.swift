@@ -13,7 +13,7 @@ enum IntegerFormat {
   ) throws -> Number {
     if isText {
       let text = String(decoding: bytes, as: UTF8.self)
-      guard let number = Number(text) else { throw PostgresError.misfit("'\(text)' is no \(Number.self)", type) }
+      guard let number = Number(text) else { throw PostgresError.misfit("the text is no \(Number.self)", type) }
       return number
     }
     switch type {
@@ -25,7 +25,7 @@ enum IntegerFormat {
     case PostgresType.float8: return try whole(Double(bitPattern: bytes.bigEndian(UInt64.self)), type)
     case PostgresType.numeric:
       let text = try NumericFormat.text(bytes)
-      guard let number = Number(text) else { throw PostgresError.misfit("\(text) is no \(Number.self)", type) }
+      guard let number = Number(text) else { throw PostgresError.misfit("the number is no \(Number.self)", type) }
       return number
     default: throw PostgresError.misfit("it is no number", type)
     }
@@ -33,14 +33,27 @@ enum IntegerFormat {
 
   private static func exactly<Number: FixedWidthInteger>(_ value: some BinaryInteger, _ type: UInt32) throws -> Number {
     guard let number = Number(exactly: value) else {
-      throw PostgresError.misfit("\(value) is out of range of \(Number.self)", type)
+      throw PostgresError.misfit("the number is out of range of \(Number.self)", type)
     }
     return number
   }
 
   private static func whole<Number: FixedWidthInteger>(_ value: Double, _ type: UInt32) throws -> Number {
-    guard let number = Number(exactly: value) else { throw PostgresError.misfit("\(value) is no \(Number.self)", type) }
+    guard let number = Number(exactly: value) else {
+      throw PostgresError.misfit("the number is no \(Number.self)", type)
+    }
     return number
+  }
+}
+
+extension UInt8: PostgresEncodable, PostgresDecodable {
+  /// `smallint`; a list of bytes is `bytea`.
+  public static var postgresType: UInt32 { PostgresType.int2 }
+  /// Appends 2 bytes.
+  public func encode(into bytes: inout [UInt8]) { bytes.append(bigEndian: Int16(self)) }
+  /// Reads a number without a fraction that is in range.
+  public init(postgres bytes: UnsafeRawBufferPointer, type: UInt32, isText: Bool) throws {
+    self = try IntegerFormat.decode(bytes, type, isText)
   }
 }
 

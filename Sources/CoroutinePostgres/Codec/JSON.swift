@@ -35,12 +35,25 @@ extension JSON: PostgresEncodable, PostgresDecodable {
   public init(postgres bytes: UnsafeRawBufferPointer, type: UInt32, isText: Bool) throws {
     let text = try String(postgres: bytes, type: type, isText: isText)
     do { value = try JSONDecoder().decode(Value.self, from: Data(text.utf8)) } catch {
-      throw PostgresError.misfit("the JSON is no \(Value.self): \(error)", type)
+      throw PostgresError.misfit("the JSON is no \(Value.self)\(JSONFormat.path(to: error))", type)
     }
   }
 }
 
 enum JSONFormat {
+  /// Where a value does not fit, without the value.
+  static func path(to error: any Error) -> String {
+    let context: DecodingError.Context? =
+      switch error as? DecodingError {
+      case .typeMismatch(_, let context), .valueNotFound(_, let context), .dataCorrupted(let context): context
+      case .keyNotFound(let key, let context):
+        .init(codingPath: context.codingPath + [key], debugDescription: "")
+      default: nil
+      }
+    let keys = context?.codingPath.map(\.stringValue) ?? []
+    return keys.isEmpty ? "" : ", at " + keys.joined(separator: ".")
+  }
+
   /// The first byte of the binary format.
   static let version: UInt8 = 1
   /// A first byte that the format does not have.

@@ -95,7 +95,7 @@ extension Decimal: PostgresEncodable, PostgresDecodable {
     guard significant.count <= 38, digits.count <= 127,
       text.firstIndex(of: ".").map({ text.distance(from: $0, to: text.endIndex) <= 128 }) ?? true,
       let value = Decimal(string: text)
-    else { throw PostgresError.misfit("\(text.prefix(60)) has no exact Decimal", type) }
+    else { throw PostgresError.misfit("the number has no exact Decimal", type) }
     self = value
   }
 }

@@ -20,6 +20,7 @@ enum PostgresType {
   static let date: UInt32 = 1082
   static let timestamp: UInt32 = 1114
   static let timestamptz: UInt32 = 1184
+  static let interval: UInt32 = 1186
   static let numeric: UInt32 = 1700
   static let uuid: UInt32 = 2950
   static let jsonb: UInt32 = 3802
@@ -41,32 +42,28 @@ enum PostgresType {
     case date: 1182
     case timestamp: 1115
     case timestamptz: 1185
+    case interval: 1187
     case numeric: 1231
     case uuid: 2951
     case jsonb: 3807
     default: 0
     }
   }
-}
 
-/// The binary format of an array with one dimension.
-enum ArrayFormat {
-  static func type(of element: UInt32) -> UInt32 { PostgresType.array(of: element) }
+  /// The arrays that `array(of:)` returns, and others whose elements can be read.
+  ///
+  /// Those are char, name, bpchar, varchar, oid, xml, and the two vectors.
+  private static let arrays: Set<UInt32> = [
+    1000, 1001, 1016, 1005, 1007, 1009, 199, 1021, 1022, 1182, 1115, 1185, 1187, 1231, 2951, 3807,
+    1002, 1003, 1014, 1015, 1028, 143, 22, 30,
+  ]
 
-  static func encode<V: PostgresEncodable>(_ list: [V], into bytes: inout [UInt8]) {
-    bytes.append(bigEndian: Int32(list.isEmpty ? 0 : 1))  // dimensions
-    bytes.append(bigEndian: Int32(0))  // no nulls
-    bytes.append(bigEndian: V.postgresType)
-    if list.isEmpty { return }
-    bytes.append(bigEndian: Int32(truncatingIfNeeded: list.count))
-    bytes.append(bigEndian: Int32(1))  // the first index
-    for value in list {
-      let start = bytes.count
-      bytes.append(bigEndian: Int32(0))
-      value.encode(into: &bytes)
-      let length = Int32(truncatingIfNeeded: bytes.count - start - 4)
-      withUnsafeBytes(of: length.bigEndian) { bytes.replaceSubrange(start..<start + 4, with: $0) }
-    }
+  /// Whether it is an array; of a type that a database has added, only the bytes tell.
+  static func mayBeArray(_ type: UInt32) -> Bool { type >= firstAdded || arrays.contains(type) }
+
+  /// Whether a value is a date or a time without a zone, or an array of these.
+  static func isWithoutZone(_ type: UInt32) -> Bool {
+    type == timestamp || type == date || type == array(of: timestamp) || type == array(of: date)
   }
 }
 

@@ -36,8 +36,8 @@ extension String: PostgresEncodable, PostgresDecodable {
         // The version of the format.
         guard bytes.first == 1 else { throw PostgresError.misfit("this version of jsonb is unknown", type) }
         bytes = bytes.dropFirst()
-      // No text has a zero byte, and nearly every binary format has one.
-      case PostgresType.firstAdded... where !bytes.contains(0): break
+      // An enumeration, citext. Nearly every binary format has a zero byte or begins with a small number, as ltree.
+      case PostgresType.firstAdded... where !bytes.contains(where: Self.isControl): break
       default: throw PostgresError.misfit("it is no text; cast it to text", type)
       }
     }
@@ -46,30 +46,9 @@ extension String: PostgresEncodable, PostgresDecodable {
     }
     self = text
   }
-}
 
-extension [UInt8]: PostgresEncodable, PostgresDecodable {
-  /// `bytea`.
-  public static var postgresType: UInt32 { PostgresType.bytea }
-  /// Appends the bytes.
-  public func encode(into bytes: inout [UInt8]) { bytes += self }
-  /// Reads a `bytea`.
-  public init(postgres bytes: UnsafeRawBufferPointer, type: UInt32, isText: Bool) throws {
-    guard type == PostgresType.bytea else { throw PostgresError.misfit("it is no bytea", type) }
-    guard isText else {
-      self = Array(bytes)
-      return
-    }
-    let digits = bytes.dropFirst(2)
-    guard bytes.starts(with: [UInt8(ascii: "\\"), UInt8(ascii: "x")]), digits.count.isMultiple(of: 2) else {
-      throw PostgresError.misfit("it is no bytea in hexadecimal digits", type)
-    }
-    self = try stride(from: digits.startIndex, to: digits.endIndex, by: 2).map { index in
-      let pair = String(decoding: digits[index..<index + 2], as: UTF8.self)
-      guard let byte = UInt8(pair, radix: 16) else { throw PostgresError.misfit("'\(pair)' is no byte", type) }
-      return byte
-    }
-  }
+  /// Whether a byte is a control character other than a tab and the ends of lines.
+  private static func isControl(_ byte: UInt8) -> Bool { byte < 32 && byte != 9 && byte != 10 && byte != 13 }
 }
 
 extension UUID: PostgresEncodable, PostgresDecodable {

@@ -37,6 +37,9 @@ final class PipelineGroup: PostgresSession, Sendable {
     // An outdated statement has not run.
     do { return PostgresRows(try wire.run(statement)) } catch let error as PostgresError where error.isOutdated {
       return PostgresRows(try wire.run(statement))
+    } catch is NeedsConnection {
+      // On one of the pool's connections, which is reset after it.
+      return PostgresRows(try core.with { try $0.run(statement) })
     }
   }
 

@@ -56,7 +56,7 @@ extension PipelineWire {
   private func takeRead() -> (resumed: Int, loss: String?) {
     var resumed = 0
     while !sent.isEmpty, PQisBusy(wire.pg) == 0 {
-      guard let result = PQgetResult(wire.pg).map({ ResultMemory($0) }) else {
+      guard let result = PQgetResult(wire.pg).map({ ResultMemory($0, isUTC: wire.isUTC) }) else {
         // The end of one statement; nothing more will come from a lost connection.
         if PQstatus(wire.pg) == CONNECTION_BAD { break }
         continue

@@ -27,13 +27,21 @@ extension PipelineWire {
   }
 
   /// Puts a statement and its sync into libpq's memory; false if libpq has refused.
+  ///
+  /// One that must not be sent here is not put: its caller gets the error.
   private func put(_ entry: Entry) -> Bool {
     let statement = entry.statement
+    var name = wire.prepared.name(of: statement)
+    if name == nil {
+      do { if try statement.changesSession() { throw NeedsConnection() } } catch {
+        finish(entry.resumer, .failure(error))
+        return true
+      }
+    }
     let isPut: Bool
     if wire.prepared.limit == 0 {
       isPut = wire.sendUnnamed(statement) == 1
     } else {
-      var name = wire.prepared.name(of: statement)
       var isPrepared = true
       if name == nil {
         // The oldest name stays in the server: it would take one more statement to remove it.
@@ -68,6 +76,9 @@ extension PipelineWire {
     }
   }
 }
+
+/// A statement that changes the session, which in a pipeline is that of all callers.
+struct NeedsConnection: Error {}
 
 /// The end of one statement of a pipeline.
 private enum PipelineSync {

@@ -90,11 +90,6 @@ final class PipelineWire: @unchecked Sendable {
       // It would end the connection for all that use it.
       throw PostgresError(.server, "a pipeline has no data for a copy: use copyIn or copyOut of a transaction")
     }
-    // libpq would refuse it when others' statements are under way.
-    if statement.values.count > UInt16.max {
-      let count = statement.values.count
-      throw PostgresError(.decoding, "a statement has at most 65535 parameters, and this one has \(count)")
-    }
     return try co_suspend { (resumer: Resumer<ResultMemory>) in
       let entry = Entry(resumer, statement)
       let sends = try state.withLock { state -> Bool in

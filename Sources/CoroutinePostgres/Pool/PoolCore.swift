@@ -117,9 +117,11 @@ final class PoolCore: Sendable {
   // MARK: Release
 
   private func release(_ wire: Wire, _ use: Int) {
-    let now = ContinuousClock.now
     // An abandoned one is not even looked at.
-    let isBad = wire.isAbandoned.load(ordering: .acquiring) || wire.isBroken || !wire.isIdle
+    let isAbandoned = wire.isAbandoned.load(ordering: .acquiring)
+    if !isAbandoned, wire.isChanged, !wire.isBroken, wire.isIdle { wire.reset() }
+    let now = ContinuousClock.now
+    let isBad = isAbandoned || wire.isBroken || !wire.isIdle
     let isUsable = !isBad && now - wire.born < wire.lifetime
     if isUsable { wire.idleSince = now }
     let startsReaper = state.withLock { state -> Bool in

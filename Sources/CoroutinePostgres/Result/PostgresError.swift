@@ -78,18 +78,30 @@ public struct PostgresError: Error, Sendable, CustomStringConvertible {
     self.statement = statement
   }
 
-  /// One line for each thing that is known; without values.
+  /// What is known, in one line, without values: a log may keep it.
+  ///
+  /// So `detail` is not in it, which may quote a row, nor what the server's sentence about a value (class 22) has in
+  /// quotes.
   public var description: String {
     var text = "\(kind)"
     if let sqlState { text += " \(sqlState.rawValue)" }
-    text += ": \(message)"
-    if let detail { text += "\n  detail: \(detail)" }
-    if let hint { text += "\n  hint: \(hint)" }
-    if let table { text += "\n  table: \(schema.map { $0 + "." } ?? "")\(table)" }
-    if let column { text += "\n  column: \(column)" }
-    if let constraint { text += "\n  constraint: \(constraint)" }
-    if let statement { text += "\n  statement: \(statement)" }
-    return text
+    text += ": \(sqlState?.rawValue.hasPrefix("22") == true ? Self.withoutQuoted(message) : message)"
+    if let hint { text += "; hint: \(hint)" }
+    if let table { text += "; table: \(schema.map { $0 + "." } ?? "")\(table)" }
+    if let column { text += "; column: \(column)" }
+    if let constraint { text += "; constraint: \(constraint)" }
+    if let statement { text += "; statement: \(statement)" }
+    // One line for one event: the text of a statement often has several.
+    return text.split(whereSeparator: \.isNewline).joined(separator: " ")
+  }
+
+  /// A sentence without what stands between its first and its last quote, in whatever language.
+  private static func withoutQuoted(_ text: String) -> String {
+    let quotes: Set<Character> = ["\"", "'", "«", "»", "„", "“", "”", "‚", "‘", "’", "「", "」"]
+    guard let first = text.firstIndex(where: quotes.contains), let last = text.lastIndex(where: quotes.contains),
+      first < last
+    else { return text }
+    return text[..<first] + "\"…\"" + text[text.index(after: last)...]
   }
 
   /// A value that does not fit; the reader of the row adds the column.
@@ -150,6 +162,7 @@ public struct SQLState: RawRepresentable, Hashable, Sendable {
   /// 57P01.
   public static let adminShutdown = SQLState(rawValue: "57P01")
 
+  static let notInThisTransaction = SQLState(rawValue: "25000")
   static let startingUp = SQLState(rawValue: "57P03")
   static let outdatedPlan = SQLState(rawValue: "0A000")
   static let noSuchStatement = SQLState(rawValue: "26000")

@@ -63,7 +63,8 @@ public struct PostgresRow: Sendable {
 
   /// Decodes a structure whose properties are columns by name; `camelCase` finds `camel_case`.
   ///
-  /// A property that is Codable, and no value of a column, is read from a column of JSON.
+  /// A property that is Codable, and no value of a column, is read from a column of JSON. A column that is not there is
+  /// an error, for an Optional as well.
   /// - Throws: As ``decode(_:)``.
   @_disfavoredOverload
   public func decode<V: Decodable>(as type: V.Type) throws -> V { try RowDecoder(row: self).value(type) }
@@ -77,9 +78,11 @@ public struct PostgresRow: Sendable {
 @usableFromInline final class ResultMemory: @unchecked Sendable {
   // Sound because nothing changes a PGresult after its creation, and libpq allows threads to read one at the same time.
   let result: OpaquePointer
+  /// Whether the session's zone was UTC: the server converts a `timestamp` by it where a Date is written.
+  private let isUTC: Bool
 
   /// Takes the result over.
-  init(_ result: OpaquePointer) { self.result = result }
+  init(_ result: OpaquePointer, isUTC: Bool) { (self.result, self.isUTC) = (result, isUTC) }
   deinit { PQclear(result) }
 
   var status: ExecStatusType { PQresultStatus(result) }
@@ -142,6 +145,10 @@ public struct PostgresRow: Sendable {
     guard column < columnCount else {
       throw PostgresError(.decoding, "the row has \(columnCount) columns, so there is none for value \(column + 1)")
     }
+    if !isUTC, PostgresType.isWithoutZone(type(column)) {
+      let rule = "the session's time zone is not UTC, so this is no moment: select it as a timestamptz, by at time zone"
+      throw named(column, PostgresError(.decoding, "column '\(name(column))': \(rule)"))
+    }
     return bytes(row, column).map { Cell(bytes: $0, type: type(column), isText: isText(column)) }
   }
 
@@ -179,7 +186,7 @@ struct RowDecoder: Decoder {
     // A single value of a column, also where the compiler has chosen the overload for structures.
     if V.self is any PostgresDecodable.Type { return try ColumnDecoder(row: row, column: 0).decode(type) }
     do { return try V(from: self) } catch let error as DecodingError {
-      throw PostgresError(.decoding, "a row as \(V.self): \(error)")
+      throw PostgresError(.decoding, "the row is no \(V.self)\(JSONFormat.path(to: error))")
     }
   }
 
@@ -192,11 +199,16 @@ struct RowDecoder: Decoder {
   /// A single value is the first column.
   func singleValueContainer() throws -> any SingleValueDecodingContainer { ColumnDecoder(row: row, column: 0) }
 
-  /// `camelCase` as `camel_case`.
+  /// `camelCase` as `camel_case`, and `customerID` as `customer_id`: capitals beside each other are one word, but the
+  /// last one if a small letter follows.
   static func snakeCase(_ name: String) -> String {
     var text = ""
-    for character in name {
-      if character.isUppercase, !text.isEmpty { text += "_" }
+    let characters = Array(name)
+    for (index, character) in characters.enumerated() {
+      if character.isUppercase, index > 0, characters[index - 1] != "_" {
+        let isEnd = index + 1 < characters.count && characters[index + 1].isLowercase
+        if !characters[index - 1].isUppercase || isEnd { text += "_" }
+      }
       text += character.lowercased()
     }
     return text
@@ -239,6 +251,37 @@ private struct RowContainer<Key: CodingKey>: KeyedDecodingContainerProtocol {
   func superDecoder(forKey key: Key) throws -> any Decoder { try required(key) }
 }
 
+/// Properties that are Optionals: null is nil, and a column that is not there is an error, as it is for a property that
+/// is none, because its name may be misspelt.
+///
+/// One for each type that the protocol names: it has implementations of its own for these, for which a column that is
+/// not there is nil.
+extension RowContainer {
+  private func optional<T: Decodable>(_ key: Key) throws -> T? {
+    let column = try required(key)
+    return column.decodeNil() ? nil : try column.decode(T.self)
+  }
+  func decodeIfPresent<T: Decodable>(_ type: T.Type, forKey key: Key) throws -> T? { try optional(key) }
+  func decodeIfPresent(_ type: Bool.Type, forKey key: Key) throws -> Bool? { try optional(key) }
+  func decodeIfPresent(_ type: String.Type, forKey key: Key) throws -> String? { try optional(key) }
+  func decodeIfPresent(_ type: Double.Type, forKey key: Key) throws -> Double? { try optional(key) }
+  func decodeIfPresent(_ type: Float.Type, forKey key: Key) throws -> Float? { try optional(key) }
+  func decodeIfPresent(_ type: Int.Type, forKey key: Key) throws -> Int? { try optional(key) }
+  func decodeIfPresent(_ type: Int8.Type, forKey key: Key) throws -> Int8? { try optional(key) }
+  func decodeIfPresent(_ type: Int16.Type, forKey key: Key) throws -> Int16? { try optional(key) }
+  func decodeIfPresent(_ type: Int32.Type, forKey key: Key) throws -> Int32? { try optional(key) }
+  func decodeIfPresent(_ type: Int64.Type, forKey key: Key) throws -> Int64? { try optional(key) }
+  func decodeIfPresent(_ type: UInt.Type, forKey key: Key) throws -> UInt? { try optional(key) }
+  func decodeIfPresent(_ type: UInt8.Type, forKey key: Key) throws -> UInt8? { try optional(key) }
+  func decodeIfPresent(_ type: UInt16.Type, forKey key: Key) throws -> UInt16? { try optional(key) }
+  func decodeIfPresent(_ type: UInt32.Type, forKey key: Key) throws -> UInt32? { try optional(key) }
+  func decodeIfPresent(_ type: UInt64.Type, forKey key: Key) throws -> UInt64? { try optional(key) }
+}
+
+/// An Array, whatever its elements.
+private protocol ListOfColumn {}
+extension Array: ListOfColumn {}
+
 /// One column: a value of this product, an enumeration with a raw value, or JSON.
 private struct ColumnDecoder: Decoder, SingleValueDecodingContainer {
   let row: PostgresRow
@@ -249,17 +292,30 @@ private struct ColumnDecoder: Decoder, SingleValueDecodingContainer {
   func decodeNil() -> Bool { row.memory.bytes(row.index, column) == nil }
 
   func decode<T: Decodable>(_ type: T.Type) throws -> T {
-    if let known = T.self as? any PostgresDecodable.Type {
+    let number = row.memory.type(column)
+    let isJSON = number == PostgresType.jsonb || number == PostgresType.json
+    // A list is a value of a column as well, but not of this one.
+    if let known = T.self as? any PostgresDecodable.Type, !(isJSON && T.self is any ListOfColumn.Type) {
       func read<V: PostgresDecodable>(_ type: V.Type) throws -> V { try row.memory.decode(row.index, column, as: type) }
       // The same type by its other conformance.
       if let value = try read(known) as? T { return value }
     }
-    let number = row.memory.type(column)
-    if number == PostgresType.jsonb || number == PostgresType.json, !(T.self is any RawRepresentable.Type) {
+    // These would ask for themselves again and again.
+    if let whole = T.self as? any FixedWidthInteger.Type, let value = try self.whole(whole) as? T { return value }
+    if isJSON, !(T.self is any RawRepresentable.Type) {
       let text = try row.memory.decode(row.index, column, as: String.self)
       return try JSONDecoder().decode(T.self, from: Data(text.utf8))
     }
     return try T(from: self)
+  }
+
+  private func whole<Number: FixedWidthInteger>(_ type: Number.Type) throws -> Number {
+    guard let cell = try row.memory.cell(row.index, column) else {
+      return try Number(exactly: row.memory.null(column, as: Int64.self)) ?? 0
+    }
+    do { return try IntegerFormat.decode(cell.bytes, cell.type, cell.isText) } catch let error as PostgresError {
+      throw row.memory.misfit(column, error, "\(Number.self)")
+    }
   }
 
   func singleValueContainer() throws -> any SingleValueDecodingContainer { self }

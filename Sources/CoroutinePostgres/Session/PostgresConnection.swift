@@ -44,16 +44,7 @@ public final class PostgresConnection: PostgresSession, Sendable {
       return
     }
     if wire.isBroken || core.options.isPooledByTransaction { return }
-    co_shield {
-      do {
-        try co_timeout(core.options.cancelTimeout) {
-          if !wire.isIdle { try wire.command("rollback") }
-          try wire.command("discard all")
-          wire.prepared.removeAll()
-          try wire.setUp()
-        }
-      } catch { wire.isBroken = true }
-    }
+    wire.reset()
   }
 }
 #endif

@@ -86,6 +86,7 @@ extension Wire {
   func run(unprepared statement: SQL, of original: SQL) throws -> ResultMemory {
     try naming(original) {
       try statement.checkValues()
+      try admit(statement)
       forgetNumber(before: statement)
       return try interruptible {
         try beginTransaction()
@@ -105,6 +106,7 @@ extension Wire {
   func beginCopy(_ statement: SQL, _ status: ExecStatusType) throws {
     try naming(statement) {
       try statement.checkValues()
+      try admit(statement)
       forgetNumber(before: statement)
       try interruptible {
         try beginTransaction()
@@ -123,15 +125,25 @@ extension Wire {
   ///
   /// Suspends if its memory is full.
   func putCopyData(_ bytes: [UInt8]) throws {
-    if bytes.isEmpty { return }
-    while true {
-      let code = bytes.withUnsafeBytes {
-        PQputCopyData(pg, $0.baseAddress?.assumingMemoryBound(to: CChar.self), Int32(truncatingIfNeeded: $0.count))
+    try bytes.withUnsafeBytes { bytes in
+      for piece in Self.pieces(of: bytes.count) {
+        let start = bytes.baseAddress?.advanced(by: piece.lowerBound).assumingMemoryBound(to: CChar.self)
+        while true {
+          let code = PQputCopyData(pg, start, Int32(piece.count))
+          if code == 1 { break }
+          if code < 0 { throw lost() }
+          try flush()
+        }
+        // The next one waits until the socket has room, so no more than a piece is kept twice.
+        if piece.upperBound < bytes.count { try flush() }
       }
-      if code == 1 { return }
-      if code < 0 { throw lost() }
-      try flush()
     }
+  }
+
+  /// The parts in which so many bytes are given to libpq, whose lengths have 32 bits.
+  static func pieces(of count: Int) -> some Sequence<Range<Int>> {
+    let most = 1 << 20
+    return stride(from: 0, to: count, by: most).lazy.map { $0..<min($0 + most, count) }
   }
 
   /// Tells the server that the data is incomplete, and waits for its answer.

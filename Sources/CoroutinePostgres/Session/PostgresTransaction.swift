@@ -56,18 +56,26 @@ public final class PostgresTransaction: PostgresSession, Sendable {
   /// Runs `body` with the connection while no other statement does.
   ///
   /// A loss in here is one before COMMIT.
-  func use<R>(_ body: (Wire) throws -> R) throws -> R {
-    try beginUse()
+  func use<R>(isBegin: Bool = false, _ body: (Wire) throws -> R) throws -> R {
+    try beginUse(isBegin: isBegin)
     defer { claim.end() }
     do { return try body(wire) } catch { throw beforeCommit(error) }
   }
 
   /// Takes the claim; throws `.busy` or `.ended`.
-  private func beginUse() throws {
+  ///
+  /// A statement must not run outside of its transaction. So it is refused if the server has ended the transaction,
+  /// whatever has done that.
+  private func beginUse(isBegin: Bool = false) throws {
     try claim.begin()
-    guard isEnded.load(ordering: .acquiring) else { return }
-    claim.end()
-    throw PostgresError(.ended, "this transaction was used after its end")
+    if isEnded.load(ordering: .acquiring) {
+      claim.end()
+      throw PostgresError(.ended, "this transaction was used after its end")
+    }
+    if !isBegin, wire.hasNoTransaction {
+      claim.end()
+      throw PostgresError(.ended, "the server has ended this transaction before the end of its body")
+    }
   }
 
   private func beforeCommit(_ error: any Error) -> any Error {

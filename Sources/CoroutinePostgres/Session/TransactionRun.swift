@@ -89,15 +89,13 @@ struct TransactionRun {
     try co_checkCancelled()
     // Nothing is undone of what was refused here. The connection may be busy for another coroutine, or have gone back
     // to the pool, or have a transaction that is not this one.
-    try transaction.use { wire in
+    try transaction.use(isBegin: true) { wire in
       if wire.isBroken { throw wire.lost() }
-      // Inside of another transaction of this connection, the server gives its warning.
-      if wire.isIdle {
-        wire.pendingBegin = Wire.Begin(text: begin, needsID: needsID(isReadOnly))
-      } else {
-        wire.transactionID = nil
-        _ = try wire.command(begin)
+      // Its COMMIT would commit what the outer one has done, whose later statements would run outside of any.
+      guard wire.hasNoTransaction else {
+        throw PostgresError(.busy, "a transaction of this connection runs: use its savepoint(_:)")
       }
+      wire.pendingBegin = Wire.Begin(text: begin, needsID: needsID(isReadOnly))
     }
     let value: R
     do {
@@ -134,6 +132,9 @@ struct TransactionRun {
       // Nothing was sent.
       wire.pendingBegin = nil
       return
+    }
+    if wire.hasNoTransaction {
+      throw PostgresError(.ended, "the server has ended this transaction before the end of its body")
     }
     let exchange = CommitExchange(wire, asksForID: needsID(isReadOnly))
     do {

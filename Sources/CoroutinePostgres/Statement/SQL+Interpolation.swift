@@ -31,8 +31,14 @@ extension SQL {
     ///
     /// Its elements need a type with a number (``PostgresEncodable/postgresType``); the server refuses others.
     public mutating func appendInterpolation<V: PostgresEncodable>(_ list: [V]) {
-      ArrayFormat.encode(list, into: &scratch)
-      appendScratch(ArrayFormat.type(of: V.postgresType))
+      list.encode(into: &scratch)
+      appendScratch([V].postgresType)
+    }
+
+    /// Adds an array with nulls as one parameter.
+    public mutating func appendInterpolation<V: PostgresEncodable>(_ list: [V?]) {
+      ArrayFormat.encode(list, V.postgresType, hasNulls: list.contains { $0 == nil }, into: &scratch) { $0 }
+      appendScratch(PostgresType.array(of: V.postgresType))
     }
 
     mutating func appendScratch(_ type: UInt32) { statement.appendParameter(type, taking: &scratch) }
@@ -65,8 +71,9 @@ extension SQL {
 
   /// A name in double quotes.
   ///
-  /// Those inside are doubled, so the name cannot end early.
-  static func quoted(_ identifier: String) -> String {
+  /// Those inside are doubled, so the name cannot end early. By scalars, because a quote with a combining mark behind
+  /// it is a quote for the server, and another Character for Swift.
+  package static func quoted(_ identifier: String) -> String {
     var text = "\""
     for character in identifier.unicodeScalars {
       if character == "\"" { text += "\"" }

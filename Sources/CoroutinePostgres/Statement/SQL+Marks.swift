@@ -1,5 +1,5 @@
 #if Postgres
-// Finds the parameters in a text that somebody else has written, so that it can become a part of another statement.
+// Reads the text of a statement: the parameters in it, and what its words say of its effect.
 //
 // A dollar sign with digits is a parameter, but not
 //   - in a string, 'it''s' or E'it\'s', or in a name, "a""b";
@@ -11,20 +11,96 @@
 extension SQL {
   /// The parameters of `text` whose numbers are 1 to `count`, in their order.
   static func marks(in text: [UInt8], count: Int) -> [Mark] {
-    var scanner = MarkScanner(bytes: text, count: count)
-    return scanner.scan()
+    var scanner = StatementScanner(bytes: text, count: count)
+    scanner.scan()
+    return scanner.marks
+  }
+
+  /// Reads the text before it is sent for the first time; returns whether it changes the session for longer.
+  ///
+  /// Throws what must not be sent: a value that the text does not use, and control of a transaction. For the server
+  /// both are right: the types of all values come with the text, so it takes values that the text does not use.
+  func changesSession() throws -> Bool {
+    var scanner = StatementScanner(bytes: utf8, count: values.count)
+    scanner.scan()
+    if !values.isEmpty {
+      var isUsed = [Bool](repeating: false, count: values.count)
+      for mark in scanner.marks { isUsed[mark.value] = true }
+      if let unused = isUsed.firstIndex(of: false) {
+        let rule =
+          "the text does not use value \(unused + 1): inside of quotes, of a name or of a comment a value is no"
+        throw PostgresError(.decoding, rule + " parameter; write it beside them, as in like '%' || $1 || '%'")
+      }
+    }
+    if scanner.words.isControl {
+      let rule = "a statement does not begin or end a transaction: use transaction(_:) and savepoint(_:)"
+      throw PostgresError(.server, rule, sqlState: .notInThisTransaction)
+    }
+    return scanner.words.changesSession
   }
 }
 
-private struct MarkScanner {
+/// The words of a statement, outside of strings, names in quotes and comments, as far as they tell its effect.
+///
+/// What a function does cannot be seen, so this is a net for mistakes and no lock for attackers. A wrong "changes the
+/// session" costs a reset of the connection, and nothing else.
+struct StatementWords {
+  private var first = ""
+  private var second = ""
+  private var last = ""
+  private var others: Set<String> = []
+  private var isWithHold = false
+
+  private static let telling: Set<String> = [
+    "temp", "temporary", "into", "true", "false", "drop", "commit", "set_config", "pg_advisory_lock",
+    "pg_advisory_lock_shared", "pg_try_advisory_lock", "pg_try_advisory_lock_shared",
+  ]
+
+  mutating func append(_ word: ArraySlice<UInt8>) {
+    // No word that tells something is longer.
+    let text = word.count > 32 ? "" : String(decoding: word, as: UTF8.self).lowercased()
+    if first.isEmpty { first = text } else if second.isEmpty { second = text }
+    if text == "hold", last == "with" { isWithHold = true }
+    if Self.telling.contains(text) { others.insert(text) }
+    last = text
+  }
+
+  /// Whether it begins or ends a transaction, or a part of one.
+  var isControl: Bool {
+    switch first {
+    case "begin", "start", "commit", "end", "abort", "rollback", "savepoint", "release": true
+    case "prepare": second == "transaction"
+    default: false
+    }
+  }
+
+  /// Whether it leaves something in the session that outlives the transaction.
+  var changesSession: Bool {
+    switch first {
+    case "set": !["local", "transaction", "constraints"].contains(second)
+    case "reset", "discard", "listen", "unlisten", "load", "prepare": true
+    case "declare" where isWithHold: true
+    case "create": isTemporary && !others.isSuperset(of: ["commit", "drop"])
+    case "select" where others.contains("into") && isTemporary: true
+    default: takesSessionLock || (others.contains("set_config") && !isForTransaction)
+    }
+  }
+  private var isTemporary: Bool { others.contains("temp") || others.contains("temporary") }
+  private var takesSessionLock: Bool { others.contains { $0.hasPrefix("pg_") } }
+  /// Of `set_config`: its third value, if that is in the text.
+  private var isForTransaction: Bool { others.contains("true") && !others.contains("false") }
+}
+
+private struct StatementScanner {
   let bytes: [UInt8]
   let count: Int
   var at = 0
   var marks: [SQL.Mark] = []
+  var words = StatementWords()
 
   init(bytes: [UInt8], count: Int) { (self.bytes, self.count) = (bytes, count) }
 
-  mutating func scan() -> [SQL.Mark] {
+  mutating func scan() {
     while at < bytes.count {
       switch bytes[at] {
       case UInt8(ascii: "'"): skipQuoted(escapes: false)
@@ -36,7 +112,6 @@ private struct MarkScanner {
       default: at += 1
       }
     }
-    return marks
   }
 
   private func isDigit(_ byte: UInt8) -> Bool { byte >= 48 && byte <= 57 }
@@ -56,6 +131,8 @@ private struct MarkScanner {
     while at < bytes.count, isWord(bytes[at]) || bytes[at] == UInt8(ascii: "$") { at += 1 }
     if at == start + 1, bytes[start] | 32 == UInt8(ascii: "e"), at < bytes.count, bytes[at] == UInt8(ascii: "'") {
       skipQuoted(escapes: true)
+    } else {
+      words.append(bytes[start..<at])
     }
   }
 

@@ -19,11 +19,49 @@ struct Server: Sendable {
     var message: UnsafeMutablePointer<CChar>?
     guard let options = PQconninfoParse(text, &message) else {
       defer { PQfreemem(message) }
-      // The message may quote the text, which may contain a password.
-      let reason = message.map { String(cString: $0) } ?? "no memory"
-      throw PostgresError(.cannotConnect, "the server's description cannot be read: \(Self.line(reason))")
+      throw Self.unreadable(message.map { Self.reason($0) } ?? "there is no memory")
     }
     given = Self.take(options)
+    try refuseMisread(isURL: Self.schemes.contains { text.hasPrefix($0) })
+  }
+
+  // MARK: A text that is wrong
+
+  // No message quotes the text: a password that is not percent-encoded, or not in quotes, is read as something else, as
+  // a port, a host, a database or an option, and would be told where that is found to be wrong.
+
+  private static let schemes = ["postgresql://", "postgres://"]
+
+  private static func unreadable(_ reason: String) -> PostgresError {
+    let rule = "in a URL, every / ? # @ : % of a password is percent-encoded; elsewhere a password stands in '…'"
+    return PostgresError(.cannotConnect, "the server's description cannot be read: \(reason) (\(rule))")
+  }
+
+  /// What libpq's message means, in words of our own.
+  private static func reason(_ message: UnsafePointer<CChar>) -> String {
+    let text = String(cString: message)
+    return [
+      "missing \"=\"": "a word without =", "invalid connection option": "an option that does not exist",
+      "unterminated quoted": "a value in quotes has no end",
+      "invalid URI query parameter": "an option that does not exist",
+      "missing key/value separator": "an option of the URL without =",
+      "extra key/value separator": "an option of the URL with more than one =",
+      "invalid percent-encoded": "a % without two hexadecimal digits", "forbidden value": "a zero byte",
+      "unexpected character": "a character that is not expected behind an address in brackets",
+      "end of string reached": "a [ without ]", "IPv6 host address": "an empty address in brackets",
+    ].first { text.hasPrefix($0.key) }?.value ?? "libpq does not accept it"
+  }
+
+  /// Throws for parts that can only have been read wrongly.
+  private func refuseMisread(isURL: Bool) throws {
+    for port in Self.list(given["port"]) where !port.isEmpty && !(1...65_535).contains(Int(port) ?? 0) {
+      throw Self.unreadable("a port that is no number from 1 to 65535")
+    }
+    // The name of an abstract socket begins with @.
+    for host in Self.list(given["host"]) where host.dropFirst().contains("@") {
+      throw Self.unreadable("a host with an @ in it")
+    }
+    if isURL, given["dbname"]?.contains("@") == true { throw Self.unreadable("a database with an @ in its name") }
   }
 
   /// The parameters for libpq, with an address for each name.

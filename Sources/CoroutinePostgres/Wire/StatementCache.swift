@@ -176,7 +176,11 @@ func withParameters<R>(
 extension SQL {
   /// Throws why a value cannot be sent.
   func checkValues() throws {
+    if values.count > UInt16.max {
+      throw PostgresError(.decoding, "a statement has at most 65535 parameters, and this one has \(values.count)")
+    }
     for value in values {
+      if value.type == PostgresType.interval { try IntervalFormat.check(value.count) }
       if value.type == PostgresType.jsonb { try JSONFormat.check(bytes(of: value)) }
       if value.count > Int32.max {
         let rule = "a value has at most 2147483647 bytes, and one of this statement has \(value.count)"

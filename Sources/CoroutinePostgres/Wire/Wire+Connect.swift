@@ -70,14 +70,41 @@ extension Wire {
   /// Sets the limits of the session, by statements, because a pooler may refuse them as parameters; and asks for the
   /// server's `epoch`.
   func setUp() throws {
+    defer { isUTC = readsUTC }
     if settings.isPooledByTransaction { return }
-    var statements: [String] = []
+    // A Date that is written to a `timestamp`, and one that is read from it, are converted by the session's zone.
+    var statements = ["set timezone = 'UTC'"]
     if let limit = settings.statementTimeout { statements.append("set statement_timeout = \(limit.inMilliseconds)") }
     if let limit = settings.idleInTransactionTimeout {
       statements.append("set idle_in_transaction_session_timeout = \(limit.inMilliseconds)")
     }
     statements.append("select stats_reset::text from pg_stat_bgwriter")
     epoch = try command(statements.joined(separator: ";")).string(0, 0)
+  }
+}
+
+extension Wire {
+  /// What the server has said last of its zone.
+  var readsUTC: Bool {
+    guard let zone = PQparameterStatus(pg, "TimeZone") else { return false }
+    return ["UTC", "Etc/UTC", "GMT", "Etc/GMT", "UCT", "Etc/UCT", "Zulu", "Etc/Zulu"].contains(String(cString: zone))
+  }
+
+  /// Resets what statements have left in the session; breaks the connection if that is not confirmed in time.
+  ///
+  /// Not cancelled itself; takes `cancelTimeout` at most.
+  func reset() {
+    co_shield {
+      do {
+        try co_timeout(settings.cancelTimeout) {
+          if !isIdle { try command("rollback") }
+          try command("discard all")
+          prepared.removeAll()
+          try setUp()
+          isChanged = false
+        }
+      } catch { isBroken = true }
+    }
   }
 }
 

@@ -37,6 +37,7 @@ extension Wire {
   func streamEach(of statement: SQL, _ body: (PostgresRow) throws -> Void) throws {
     try naming(statement) {
       try statement.checkValues()
+      try admit(statement)
       forgetNumber(before: statement)
       try interruptible {
         try beginTransaction()

@@ -45,6 +45,10 @@ final class Wire: @unchecked Sendable {
   /// The number of the transaction that runs, if its first statement's exchange has told it and nothing was sent since
   /// that may have ended it; nil otherwise.
   @exclusivity(unchecked) var transactionID: String?
+  /// Whether a statement has left something in the session; then it is reset before another coroutine gets it.
+  @exclusivity(unchecked) var isChanged = false
+  /// Whether the session's zone is UTC: always, if a session may be set; and the case of most servers behind a pooler.
+  @exclusivity(unchecked) var isUTC = true
   /// Whether a coroutine uses it beyond its session's end; then no other coroutine may.
   let isAbandoned = Atomic<Bool>(false)
   /// The channels that it listens to.
@@ -98,6 +102,8 @@ final class Wire: @unchecked Sendable {
 
   var backend: Int32 { PQbackendPID(pg) }
   var isIdle: Bool { PQtransactionStatus(pg) == PQTRANS_IDLE }
+  /// Whether there is no transaction, neither begun nor to be begun by its first statement.
+  var hasNoTransaction: Bool { pendingBegin == nil && isIdle }
   /// Whether the server has begun a statement that has not ended.
   var isActive: Bool { PQtransactionStatus(pg) == PQTRANS_ACTIVE }
   /// Whether the server accepts no statement but ROLLBACK.
@@ -195,7 +201,22 @@ extension Wire {
     }
   }
 
+  /// Reads a text that is not prepared; throws what must not be sent.
+  ///
+  /// Returns whether it may be prepared.
+  @discardableResult
+  func admit(_ statement: SQL) throws -> Bool {
+    guard try statement.changesSession() else { return true }
+    if settings.isPooledByTransaction {
+      let rule = "behind a pooler in transaction mode a session is no one's: use set local, or locks of a transaction"
+      throw PostgresError(.server, rule, sqlState: .notInThisTransaction)
+    }
+    isChanged = true
+    return false
+  }
+
   private func runUnnamed(_ statement: SQL) throws -> ResultMemory {
+    try admit(statement)
     try beginTransaction()
     return try call { sendUnnamed(statement) }
   }
@@ -223,11 +244,15 @@ extension Wire {
   }
 
   private func runPrepared(_ statement: SQL) throws -> ResultMemory {
-    if let begin = pendingBegin, statement.fitsInPipeline, let name = prepared.name(of: statement) {
-      return try run(begin, and: statement, name)
+    let known = prepared.name(of: statement)
+    if let known, let begin = pendingBegin, statement.fitsInPipeline { return try run(begin, and: statement, known) }
+    // What is prepared was read before. What changes the session is seldom run, and would remove what is prepared.
+    if known == nil, try !admit(statement) {
+      try beginTransaction()
+      return try call { sendUnnamed(statement) }
     }
     try beginTransaction()
-    let name = try prepare(statement)
+    let name = try known ?? prepare(statement)
     // As `call` does, which would count a reference to each part of the statement for its closure.
     try checkUse()
     try check(sendPrepared(statement, name))
@@ -245,7 +270,6 @@ extension Wire {
   }
 
   private func prepare(_ statement: SQL) throws -> [CChar] {
-    if let name = prepared.name(of: statement) { return name }
     let key = StatementCache.Key(statement)
     // In a failed transaction this fails as well, and the statement stays in the server without a use.
     if let oldest = prepared.removeOldestIfFull() { try call { PQsendQuery(pg, "deallocate \(oldest)") } }
@@ -352,7 +376,7 @@ extension Wire {
       // After a loss, PQgetResult returns what the server has said last.
       if PQconsumeInput(pg) == 0 { break }
     }
-    if let result = PQgetResult(pg) { return ResultMemory(result) }
+    if let result = PQgetResult(pg) { return ResultMemory(result, isUTC: isChanged ? readsUTC : isUTC) }
     // In pipeline mode it ends one statement of several.
     if PQpipelineStatus(pg) == PQ_PIPELINE_OFF { settle() }
     return nil

@@ -12,14 +12,20 @@ public enum Work {
   ///
   /// If several programs run it at once, one does it.
   ///
-  /// Asks the server. Never removes a column that the version before it reads, so old programs keep running beside.
+  /// Asks the server. Never removes a column that the version before it reads, so old programs keep running beside. A
+  /// schema that is there needs the right to create in it, and none to create schemas.
   /// - Throws: `WorkError.newerTables` if the tables are of a later major version.
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public static func migrate(_ db: PostgresPool, schema: String = "work") throws {
     try db.transaction(retries: 3) { t in
       try t.run("select pg_advisory_xact_lock(hashtextextended(\("coroutine work \(schema)"), 0))")
       let version = try Tables.version(t, schema: schema)
-      for statement in Tables.statements(schema: schema, from: version) { try t.run(SQL(unchecked: statement)) }
+      // `if not exists` needs the right to create schemas, also where it does nothing.
+      let hasSchema = try t.first("select to_regnamespace(\(SQL.quoted(schema))) is not null", as: Bool.self) == true
+      for statement in Tables.statements(schema: schema, from: version)
+      where !(hasSchema && statement.hasPrefix("create schema ")) {
+        try t.run(SQL(unchecked: statement))
+      }
     }
   }
 
@@ -44,7 +50,7 @@ enum Tables {
 
   static func statements(schema: String, from version: Int) -> [String] {
     guard version < versions.count else { return [] }
-    let name = quoted(schema)
+    let name = SQL.quoted(schema)
     return versions[max(version, 0)...].joined().map { text in
       // Not a replacement of the whole text at once: the schema's own name may contain the mark.
       text.split(separator: "{schema}", omittingEmptySubsequences: false).joined(separator: name)
@@ -55,7 +61,7 @@ enum Tables {
   ///
   /// Throws `newerTables` if their major version is later.
   static func version(_ session: some PostgresSession, schema: String) throws -> Int {
-    let table = "\(quoted(schema)).version"
+    let table = "\(SQL.quoted(schema)).version"
     guard try session.first("select to_regclass(\(table)) is not null", as: Bool.self) == true else { return 0 }
     let found = try session.first(
       "select version, major from \(identifier: schema).version order by version desc limit 1",
@@ -72,11 +78,6 @@ enum Tables {
   static func check(_ session: some PostgresSession, schema: String) throws {
     let found = try version(session, schema: schema)
     if found < versions.count { throw WorkError.olderTables(found) }
-  }
-
-  /// An identifier in quotes.
-  static func quoted(_ name: String) -> String {
-    "\"" + name.split(separator: "\"", omittingEmptySubsequences: false).joined(separator: "\"\"") + "\""
   }
 }
 #endif

@@ -137,7 +137,7 @@ struct JobTable: Sendable {
     """
   }
 
-  var fenceName: String { "\(Tables.quoted(schema)).fence" }
+  var fenceName: String { "\(SQL.quoted(schema)).fence" }
 
   /// The texts of the last ten failed attempts, with one more.
   func adding(_ error: String) -> SQL { "(array_append(errors, \(error)))[greatest(1, cardinality(errors) - 8):]" }

@@ -327,7 +327,7 @@ extension WorkQueue {
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func health() throws -> WorkHealth {
     let job = core.table.job
-    let relation = "\(Tables.quoted(core.schema)).job"
+    let relation = "\(SQL.quoted(core.schema)).job"
     let found = try core.db.first(
       """
       select
