@@ -63,6 +63,55 @@ struct NotificationTests {
     }
   }
 
+  @Test func `a listener ends with its last reference, and the connection with the last listener`() async throws {
+    try await withPool { db in
+      let channel = uniqueName("ends")
+      let ends: [() throws -> Void] = [
+        { try db.listen(channel).stop() }, { _ = try db.listen(channel).receive() },
+        { for _ in try db.listen(channel) { break } },
+        { try? db.listen(channel).forEach { _ in throw CancellationError() } },
+        {
+          let job = co_launch {
+            for next in try db.listen(channel) where next != .gap { Issue.record("a notification") }
+          }
+          while db.statistics.opened == db.statistics.closed + db.statistics.idle { try co_yield() }
+          job.cancel()
+          _ = try? job.join()
+        },
+      ]
+      for (number, end) in ends.enumerated() {
+        try end()
+        // Nothing wakes the reader but the end itself.
+        while db.statistics.closed <= number { try co_yield() }
+        #expect(db.statistics.opened == number + 1)
+      }
+      let kept = try db.listen(channel)
+      weak var dropped: PostgresNotifications?
+      for _ in 0..<100 {
+        let other = try db.listen(channel)
+        dropped = other
+        _ = try other.receive()
+      }
+      #expect(dropped == nil && db.statistics.closed == ends.count)
+      #expect(try kept.receive() == .gap)
+      try db.transaction { try $0.notify(channel, "still") }
+      if case .payload(let text, _)? = try kept.receive() { #expect(text == "still") }
+    }
+  }
+
+  @Test func `notices of the server reach their handler`() async throws {
+    let notices = ThreadMutex<[PostgresError]>([])
+    var options = PostgresPool.Options()
+    options.onNotice = { notice in notices.withLock { $0.append(notice) } }
+    try await withPool(options) { db in
+      let raise: SQL = "do $$ begin raise notice 'hello' using hint = 'there'; end $$"
+      try db.run(raise)
+      try db.pipeline.run(raise)
+      let all = notices.withLock { $0 }
+      #expect(all.count == 2 && all.allSatisfy { $0.kind == .notice && $0.message == "hello" && $0.hint == "there" })
+    }
+  }
+
   @Test func `a listener survives the loss of its connection, with a gap`() async throws {
     try await withPool { db in
       let channel = uniqueName("loss")

@@ -38,6 +38,26 @@ struct PipelineTests {
     }
   }
 
+  @Test func `the server keeps as many prepared statements of a pipeline as its limit says`() async throws {
+    var options = PostgresPool.Options()
+    options.statementCache = 8
+    try await withPool(options) { db in
+      try co_scope { scope in
+        for number in 0..<16 {
+          scope.launch {
+            for round in 0..<20 {
+              let name = "c\(number * 20 + round)"
+              let rows = try db.pipeline.run("select 1 as \(identifier: name) where \(number) = \(number)")
+              #expect(rows.columns == [name] && rows.count == 1)
+            }
+          }
+        }
+      }
+      #expect(try db.pipeline.first("select count(*) from pg_prepared_statements", as: Int.self) == 8)
+      #expect(db.statistics.opened == 1)
+    }
+  }
+
   @Test func `a cancelled caller throws at once, and a loss reaches all`() async throws {
     try await withPool { db in
       let backend = try db.pipeline.first("select pg_backend_pid()", as: Int32.self)!

@@ -96,8 +96,8 @@ struct PoolTests {
     ]
     let left: SQL = """
       select current_setting('work_mem'), current_setting('default_transaction_read_only'), current_user::text,
-        (select count(*) from pg_class where relname = 'mine'), (select count(*) from pg_locks where locktype = 'advisory'
-        and pid = pg_backend_pid()), (select count(*) from pg_listening_channels()), current_setting('statement_timeout'),
+        (select count(*) from pg_class where relname = 'mine' and relnamespace = pg_my_temp_schema()),
+        (select count(*) from pg_locks where locktype = 'advisory' and pid = pg_backend_pid()), (select count(*) from pg_listening_channels()), current_setting('statement_timeout'),
         (select count(*) from pg_prepared_statements where name = 'mine'), pg_backend_pid()
       """
     typealias Left = (String, String, String, Int, Int, Int, String, Int, Int32)

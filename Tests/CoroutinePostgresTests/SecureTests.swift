@@ -51,6 +51,28 @@ struct SecureTests {
       #expect(throws: TimeoutError.self) { try co_timeout(.seconds(1)) { _ = try db.run("select pg_sleep(60)") } }
       #expect(try db.first("select 1", as: Int.self) == 1)
       try db.close()
+      // A token in place of the address's password, asked for each connection.
+      let asked = ThreadMutex(0)
+      options.password = {
+        try co_yield()
+        return asked.withLock { count in
+          count += 1
+          return count == 2 ? "expired" : "secret"
+        }
+      }
+      let wrong = address.replacingOccurrences(of: "password=secret", with: "password=wrong")
+      let renewed = try PostgresPool(wrong, options: options)
+      try renewed.withConnection { _ in
+        #expect(state { try renewed.run("select 1") } == "28P01")
+        let one = try renewed.first("select 1", as: Int.self)
+        #expect(one == 1)
+      }
+      #expect(asked.withLock { $0 } == 3)
+      try renewed.close()
+      options.password = { throw CancellationError() }
+      let none = try PostgresPool(wrong, options: options)
+      #expect(throws: CancellationError.self) { try none.run("select 1") }
+      try none.close()
     }.value
   }
 }

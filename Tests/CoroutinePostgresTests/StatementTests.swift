@@ -68,9 +68,41 @@ struct StatementTests {
     #expect(statement.encoded == [[], nil, [], [UInt8(ascii: "a")], []])
   }
 
+  @Test(arguments: [
+    "host=h password=my s3cret", "host=h password='s3cret", "host=h s3cret=1", "host=h port=s3cret",
+    "host=h port=70000",
+    "postgres://u:p/s3cret@h/db", "postgres://u:s3cret/x@h/db", "postgres://u:12/s3cret@h/db",
+    "postgres://u:p@s3cret@h",
+    "postgres://u:s3cret%zz@h/db", "postgres://u:%00s3cret@h/db",
+    "postgresql://h/db?s3cret",
+    "postgres://h/db?password=a=s3cret", "postgres://h/db?s3cret=a", "postgres://[::1/s3cret", "postgres://[::1]s3cret",
+  ])
+  func `an address that cannot be right is refused, and no part of it is told`(_ address: String) throws {
+    let error = try #require(#expect(throws: PostgresError.self) { _ = try PostgresPool(address) })
+    #expect(error.kind == .cannotConnect && !"\(error)".contains("s3cret") && !error.message.contains("s3cret"))
+    #expect("\(error)".contains("percent-encoded"))
+  }
+
+  @Test func `the description of an error is one line without values`() {
+    var error = PostgresError(
+      .server,
+      "invalid input syntax for type integer: \"s3cret \"x\"\"",
+      sqlState: .init(rawValue: "22P02")
+    )
+    (error.detail, error.hint, error.constraint) = ("Key (a)=(s3cret) exists.", "Try\nagain.", "c")
+    (error.schema, error.table, error.statement) = ("s", "t", "select\n  $1")
+    let expected =
+      "server 22P02: invalid input syntax for type integer: \"…\"; hint: Try again.; table: s.t; constraint: c;"
+    #expect("\(error)" == expected + " statement: select   $1")
+    error.sqlState = .uniqueViolation
+    error.message = "duplicate key value violates unique constraint \"c\""
+    #expect("\(error)".contains("unique constraint \"c\"") && !"\(error)".contains("s3cret"))
+  }
+
   @Test func `an identifier is quoted`() {
     let name = #"a"; drop table "b"#
     #expect(("select * from \(identifier: name)" as SQL).text == #"select * from "a""; drop table ""b""#)
+    #expect(SQL.quoted("a\"\u{301}b").unicodeScalars.elementsEqual("\"a\"\"\u{301}b\"".unicodeScalars))
   }
 
   @Test func `nil is a null of its type, and a list is one array`() {

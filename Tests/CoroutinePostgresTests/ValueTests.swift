@@ -86,6 +86,28 @@ struct ValueTests {
     }
   }
 
+  @Test func `no error tells a value in its description`() async throws {
+    struct Row: Decodable { var a: [String: Int] }
+    try await withPool { db in
+      try db.withTable("a text primary key") { table in
+        let secret = "s3cret"
+        try db.run("insert into \(table) values (\(secret))")
+        let bodies: [() throws -> Void] = [
+          { try db.run("insert into \(table) values (\(secret))") }, { try db.run("select \(secret)::int") },
+          { try db.run("select \(secret)::date") }, { try db.run("select \(secret)::json") },
+          { _ = try db.first("select \(secret)", as: Int.self) },
+          { _ = try db.first("select \(secret)", as: Mood.self) },
+          { _ = try db.first("select to_jsonb(\(secret))", as: JSON<Int>.self) },
+          { _ = try db.first("select to_jsonb(\(secret)) as a", as: Row.self) },
+        ]
+        for (number, body) in bodies.enumerated() {
+          let error = try #require(#expect(throws: PostgresError.self) { try body() })
+          #expect(!"\(error)".contains(secret) && !"\(error)".contains("\n"), "\(number): \(error)")
+        }
+      }
+    }
+  }
+
   @Test func `arrays come back as they were, with nulls`() async throws {
     try await withPool { db in
       let numbers = try db.first("select \([1, 2])", as: [Int].self)

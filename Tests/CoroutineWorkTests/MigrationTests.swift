@@ -32,6 +32,29 @@ struct MigrationTests {
     }
   }
 
+  @Test func `a schema that is there needs no right to create schemas, and its name is no SQL`() async throws {
+    try await withPool { db in
+      let role = uniqueName("role")
+      // For Swift, the quote and the mark behind it are one Character.
+      let schema = uniqueName("w") + "\"\u{301}; drop table job; --"
+      try db.run("create role \(identifier: role) login")
+      try db.run("create schema \(identifier: schema) authorization \(identifier: role)")
+      defer {
+        co_shield {
+          _ = try? db.run("drop schema \(identifier: schema) cascade")
+          _ = try? db.run("drop role \(identifier: role)")
+        }
+      }
+      let cluster = try Cluster.shared.get()
+      let own = try PostgresPool("host=\(cluster.folder) port=\(cluster.port) user=\(role) dbname=postgres")
+      defer { co_shield { try? own.close() } }
+      for _ in 0..<2 { try Work.migrate(own, schema: schema) }
+      let queue = WorkQueue<Task>("q", on: own, schema: schema)
+      #expect(try queue.add(Task(number: 1), on: own).isNew)
+      #expect(try queue.health().deadRows >= 0)
+    }
+  }
+
   @Test func `an old program works on tables of a later version, beside a new one`() async throws {
     try await withSchema { db, schema in
       try db.run("alter table \(identifier: schema).job add column later text not null default 'x'")

@@ -21,13 +21,16 @@ public final class PostgresNotifications: Sendable {
   let channel: String
   private let queue: Channel<PostgresNotification>
   private let isBehind = ThreadMutex(false)
-  private let onStop: @Sendable (PostgresNotifications) -> Void
+  private let onStop: @Sendable () -> Void
 
-  init(_ channel: String, buffer: Int, onStop: @escaping @Sendable (PostgresNotifications) -> Void) {
+  init(_ channel: String, buffer: Int, onStop: @escaping @Sendable () -> Void) {
     self.channel = channel
     queue = Channel(.bounded(Swift.max(1, buffer)))
     self.onStop = onStop
   }
+
+  // A loop that ends early leaves its listener behind without a stop.
+  deinit { onStop() }
 
   /// Any thread; never suspends.
   func deliver(_ notification: PostgresNotification) {
@@ -71,7 +74,7 @@ public final class PostgresNotifications: Sendable {
   public func stop() {
     let isFirst = queue.close()
     queue.cancel()
-    if isFirst { onStop(self) }
+    if isFirst { onStop() }
   }
 
   /// Calls `body` with each notification until ``stop()``; stops listening when it ends, however that is.
@@ -88,8 +91,9 @@ public final class PostgresNotifications: Sendable {
 extension PostgresNotifications: Sequence {
   /// Receives the notifications until ``stop()``, for `for notification in notifications` in a coroutine.
   ///
-  /// Each step suspends as ``receive()`` does. It cannot throw: a cancellation ends the loop as well, and the next wait
-  /// throws it. ``forEach(_:)`` throws it itself, and stops listening at its end.
+  /// Each step suspends as ``receive()`` does. Listening ends with the last reference to this object, so a loop over
+  /// `db.listen(…)` itself stops it, however it ends. It cannot throw: a cancellation ends the loop as well, and the
+  /// next wait throws it. ``forEach(_:)`` throws it itself, and stops listening at its end.
   public func makeIterator() -> AnyIterator<PostgresNotification> {
     AnyIterator { try? self.receive() }
   }

@@ -33,13 +33,19 @@ final class PipelineGroup: PostgresSession, Sendable {
     callers.add(1, ordering: .relaxed)
     defer { callers.subtract(1, ordering: .relaxed) }
     if core.state.withLock({ $0.phase != .open }) { throw PoolCore.ended }
-    let wire = try take()
-    // An outdated statement has not run.
-    do { return PostgresRows(try wire.run(statement)) } catch let error as PostgresError where error.isOutdated {
-      return PostgresRows(try wire.run(statement))
-    } catch is NeedsConnection {
-      // On one of the pool's connections, which is reset after it.
-      return PostgresRows(try core.with { try $0.run(statement) })
+    var outdated = 0
+    while true {
+      let wire = try take()
+      do { return PostgresRows(try wire.run(statement)) } catch is PipelineWire.HasEnded {
+        // Nothing was sent.
+        if core.state.withLock({ $0.phase != .open }) { throw PoolCore.ended }
+      } catch is NeedsConnection {
+        // On one of the pool's connections, which is reset after it.
+        return PostgresRows(try core.with { try $0.run(statement) })
+      } catch let error as PostgresError where error.isOutdated && outdated < state.withLock({ $0.wires.count }) {
+        // It has not run, and may be as old on each of the others.
+        outdated += 1
+      }
     }
   }
 
@@ -62,6 +68,7 @@ final class PipelineGroup: PostgresSession, Sendable {
       }
       let isEnded = state.withLock { state in
         state.wires.append(new)
+        state.readers.removeAll(where: \.isFinished)
         state.readers.append(reader)
         return state.isEnded
       }
@@ -132,7 +139,8 @@ extension PostgresPool {
   /// Statements of all coroutines on few connections, one after the other, without a wait for each other's results.
   ///
   /// Each is a separate transaction, and an error is its caller's alone. For short statements: a slow one delays the
-  /// next ones. A cancelled caller throws at once; its statement runs nevertheless. After a loss all get `.lost`.
+  /// next ones. A cancelled caller throws at once; its statement runs nevertheless. After a loss all get `.lost`. One
+  /// that changes the session, as SET does, runs on another connection, and is undone there.
   public var pipeline: any PostgresSession { pipelines }
 }
 #endif

@@ -17,6 +17,10 @@ extension PipelineWire {
           reason = loss
           break
         }
+        if retireIfNeeded() {
+          reason = "the connection was replaced"
+          break
+        }
         // Those that have got a result send their next statements in one batch.
         if resumed > 0 { try co_yield() }
         sendAll()
@@ -39,7 +43,7 @@ extension PipelineWire {
     let (resumed, loss) = takeRead()
     if let loss { return (resumed, loss) }
     if sent.isEmpty { wire.settle() }
-    return (resumed, isOpen && !isBroken ? nil : Server.line(String(cString: PQerrorMessage(wire.pg))))
+    return (resumed, isOpen && (isRetired || !isBroken) ? nil : Server.line(String(cString: PQerrorMessage(wire.pg))))
   }
 
   /// Takes results that libpq has read while it was to send; called by the holder of the permit, after it has sent.
@@ -49,7 +53,8 @@ extension PipelineWire {
   func takeReadAhead() {
     guard !sent.isEmpty, PQisBusy(wire.pg) == 0 else { return }
     // The reader finds the end, and fails the others.
-    if takeRead().loss != nil { wire.shutDown() }
+    // A retired connection that has no statement any more ends in the same way.
+    if takeRead().loss != nil || mayEnd { wire.shutDown() }
   }
 
   /// Takes what libpq has read.
@@ -88,8 +93,13 @@ extension PipelineWire {
     if let error = entry.error {
       // A preparation that has failed has no result; the next use prepares the statement anew. One that was successful
       // is kept: a statement that always fails would leave one more in the server each time.
-      if let key = entry.key, entry.result == nil { wire.prepared.remove(key) }
-      if error.isOutdated { wire.prepared.removeAll() }
+      if let key = entry.key, entry.result == nil {
+        wire.prepared.remove(key)
+      } else if error.isOutdated, let name = entry.name {
+        // Of several that were sent with the old name, the first one: the others must not remove the new name.
+        let isGone = error.sqlState == .noSuchStatement
+        if let old = wire.prepared.remove(.init(entry.statement), name: name), !isGone { unused.append(old) }
+      }
       finish(entry.resumer, .failure(error))
     } else if let result = entry.result {
       finish(entry.resumer, .success(result))

@@ -44,17 +44,28 @@ extension PipelineWire {
     } else {
       var isPrepared = true
       if name == nil {
-        // The oldest name stays in the server: it would take one more statement to remove it.
-        _ = wire.prepared.removeOldestIfFull()
+        if let oldest = wire.prepared.removeOldestIfFull() { unused.append(oldest) }
+        guard forgetUnused() else { return false }
         let (key, new) = (StatementCache.Key(statement), wire.prepared.newName())
         isPrepared = PQsendPrepare(wire.pg, new, key.text, Int32(key.types.count), key.types) == 1
         name = wire.prepared.insert(key, name: new)
         entry.key = key
       }
+      entry.name = name
       isPut = isPrepared && wire.sendPrepared(statement, name!) == 1
     }
     guard isPut, PipelineSync.put(wire.pg) == 1 else { return false }
     sent.append(entry)
+    return true
+  }
+
+  /// Puts the removal of names into libpq's memory, each with a sync of its own: it is nobody's error if one is gone.
+  private func forgetUnused() -> Bool {
+    while let name = unused.popLast() {
+      let entry = Entry(nil, SQL(unchecked: "deallocate \(name)"))
+      guard wire.sendUnnamed(entry.statement) == 1, PipelineSync.put(wire.pg) == 1 else { return false }
+      sent.append(entry)
+    }
     return true
   }
 

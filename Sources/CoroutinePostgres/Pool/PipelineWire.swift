@@ -32,6 +32,8 @@ import Synchronization
 ///     results in the same order, and a sync after each entry. So a result belongs to the first entry.
 ///  4. Each statement has one sync: it is a separate transaction, and an error ends at its sync.
 ///  5. After `isBroken` nothing is appended. The reader fails all that is in `sent`, once.
+///  6. A connection is retired by the reader, with the permit, when it is too old or no longer the right one: nothing
+///     is appended any more, and its statements get their results. It ends when the reader finds none.
 /// A holder does not wait, but the reader gives way once, to those that it has resumed: they run before it sends. A
 /// resumer is used once: its entry is removed from `outgoing` or `sent` first. If the caller was cancelled, the result
 /// is dropped.
@@ -42,15 +44,21 @@ final class PipelineWire: @unchecked Sendable {
   /// A statement whose result is to come: an object, because it goes through three lists.
   final class Entry: @unchecked Sendable {
     // Sound because the holder of the permit alone uses the variables.
-    let resumer: Resumer<ResultMemory>
+    /// nil for one of the connection's own.
+    let resumer: Resumer<ResultMemory>?
     let statement: SQL
     /// The statement that is being prepared by this entry.
     @exclusivity(unchecked) var key: StatementCache.Key?
+    /// The name under which it was prepared before or is being prepared.
+    @exclusivity(unchecked) var name: [CChar]?
     @exclusivity(unchecked) var result: ResultMemory?
     @exclusivity(unchecked) var error: PostgresError?
 
-    init(_ resumer: Resumer<ResultMemory>, _ statement: SQL) { (self.resumer, self.statement) = (resumer, statement) }
+    init(_ resumer: Resumer<ResultMemory>?, _ statement: SQL) { (self.resumer, self.statement) = (resumer, statement) }
   }
+  /// The connection takes no statement any more; this one was not sent.
+  struct HasEnded: Error {}
+
   private struct State: Sendable {
     var outgoing: [Entry] = []
     var isTaken = false
@@ -68,6 +76,10 @@ final class PipelineWire: @unchecked Sendable {
   @exclusivity(unchecked) var sent = FirstInFirstOut<Entry>()
   @exclusivity(unchecked) private var batch: [Entry] = []
   @exclusivity(unchecked) var isFlushing = false
+  /// Whether it lives, and gets no more statements.
+  @exclusivity(unchecked) private(set) var isRetired = false
+  /// Names that the server still has, and nobody will use.
+  @exclusivity(unchecked) var unused: [String] = []
 
   init(_ wire: Wire) throws {
     self.wire = wire
@@ -93,7 +105,7 @@ final class PipelineWire: @unchecked Sendable {
     return try co_suspend { (resumer: Resumer<ResultMemory>) in
       let entry = Entry(resumer, statement)
       let sends = try state.withLock { state -> Bool in
-        if state.isBroken { throw PostgresError(.lost, "the connection of the pipeline has ended") }
+        if state.isBroken { throw HasEnded() }
         state.outgoing.append(entry)
         statements.add(1, ordering: .relaxed)
         return tryAcquire(&state)
@@ -152,6 +164,22 @@ final class PipelineWire: @unchecked Sendable {
     }
   }
 
+  /// Lets nothing be appended any more, if it is too old or leads to the wrong server; returns whether it may end now.
+  ///
+  /// Called by the reader, with the permit.
+  func retireIfNeeded() -> Bool {
+    if !isRetired {
+      guard !isBroken, wire.isMisplaced || ContinuousClock.now - wire.born > wire.lifetime else { return false }
+      isRetired = true
+      broken.store(true, ordering: .relaxed)
+      state.withLock { $0.isBroken = true }
+    }
+    return mayEnd
+  }
+
+  /// Whether it is retired, and has no statement any more; called by the holder of the permit.
+  var mayEnd: Bool { isRetired && sent.isEmpty && state.withLock { $0.outgoing.isEmpty } }
+
   /// Lets nothing be appended any more, and returns what was not sent.
   func breakOff() -> [Entry] {
     broken.store(true, ordering: .relaxed)
@@ -173,7 +201,8 @@ final class PipelineWire: @unchecked Sendable {
   }
 
   /// Gives a result to the caller of the first statement.
-  func finish(_ resumer: Resumer<ResultMemory>, _ result: Result<ResultMemory, any Error>) {
+  func finish(_ resumer: Resumer<ResultMemory>?, _ result: Result<ResultMemory, any Error>) {
+    guard let resumer else { return }
     statements.subtract(1, ordering: .relaxed)
     resumer.resume(with: result)
   }

@@ -27,7 +27,7 @@ final class PoolCore: Sendable {
   init(_ server: Server, _ options: PostgresPool.Options) {
     self.server = server
     self.options = options
-    permits = FairSemaphore(max(1, options.connections.upperBound), limit: .unbounded)
+    permits = FairSemaphore(max(1, options.connections.upperBound), limit: .unbounded).named("PostgresPool.connections")
     let state = self.state
     settings = Wire.Settings(
       cancelTimeout: options.cancelTimeout,
@@ -36,6 +36,8 @@ final class PoolCore: Sendable {
       statementTimeout: options.statementTimeout,
       idleInTransactionTimeout: options.idleInTransactionTimeout,
       maxLifetime: options.maxLifetime,
+      password: options.password,
+      onNotice: options.onNotice,
       onCancel: { state.withLock { $0.cancelled += 1 } }
     )
   }
@@ -99,7 +101,7 @@ final class PoolCore: Sendable {
       let left = end - .now
       do {
         guard left > .zero else { throw TimeoutError() }
-        let wire = try co_timeout(left) { try Wire.connect(to: server, settings: settings) }
+        let wire = try co_timeout(left) { try Wire.connect(to: server, settings: settings, within: left) }
         state.withLock { $0.opened += 1 }
         return wire
       } catch is TimeoutError where !co_isCancelled {
@@ -121,11 +123,18 @@ final class PoolCore: Sendable {
     let isAbandoned = wire.isAbandoned.load(ordering: .acquiring)
     if !isAbandoned, wire.isChanged, !wire.isBroken, wire.isIdle { wire.reset() }
     let now = ContinuousClock.now
-    let isBad = isAbandoned || wire.isBroken || !wire.isIdle
+    let isMisplaced = !isAbandoned && wire.isMisplaced
+    let isBad = isAbandoned || wire.isBroken || isMisplaced || !wire.isIdle
     let isUsable = !isBad && now - wire.born < wire.lifetime
     if isUsable { wire.idleSince = now }
+    var others: [Wire] = []
     let startsReaper = state.withLock { state -> Bool in
       state.uses[use]?.wire = nil
+      if isMisplaced {
+        // They lead to the same server.
+        swap(&others, &state.idle)
+        state.closed += others.count
+      }
       guard isUsable, state.phase == .open else {
         state.closed += 1
         if isBad { state.discarded += 1 }
@@ -135,6 +144,7 @@ final class PoolCore: Sendable {
       defer { state.hasReaper = true }
       return !state.hasReaper
     }
+    _ = consume others
     endUse(use)
     if startsReaper { reap() }
   }

@@ -24,6 +24,16 @@ extension PostgresPool {
     public var pipelines = 1
     /// Behind a pooler in transaction mode: nothing is prepared by name, no SET, and `listen` and `pipeline` throw.
     public var isPooledByTransaction = false
+    /// The password of each new connection, in place of the address's: for tokens that expire.
+    ///
+    /// Called in a coroutine, and may suspend; what it throws, the caller gets who needs the connection.
+    public var password: (@Sendable () throws -> String)?
+    /// Receives what the server says beside a result, as `raise notice` does; without it, notices are dropped.
+    ///
+    /// Called while a connection reads, by the coroutine that uses it, so it must be short and must not suspend.
+    public var onNotice: (@Sendable (PostgresError) -> Void)?
+    /// How long a listener's connection may be silent before it is asked whether it lives.
+    var heartbeat: Duration = .seconds(10)
     /// Creates the default options.
     public init() {}
   }

@@ -58,7 +58,7 @@ public final class PostgresPool: PostgresSession, Sendable {
 
   /// Runs one statement on a free connection, and returns all its rows.
   ///
-  /// Asks the server; suspends until one is free.
+  /// Asks the server; suspends until one is free. What it leaves in the session, as SET does, is undone after it.
   @discardableResult
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func run(_ statement: SQL) throws -> PostgresRows { PostgresRows(try core.with { try $0.run(statement) }) }

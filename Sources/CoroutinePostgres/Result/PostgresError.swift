@@ -8,7 +8,7 @@ public struct PostgresError: Error, Sendable, CustomStringConvertible {
   /// A later version may know more, so a `switch` over it needs a `default`.
   public struct Kind: Sendable, Hashable, CustomStringConvertible {
     private enum Name: String {
-      case server, lost, cannotConnect, poolTimeout, rolledBack, commitUnknown, decoding, busy, ended, leaseLost
+      case server, lost, cannotConnect, poolTimeout, rolledBack, commitUnknown, decoding, busy, ended, leaseLost, notice
     }
     private let name: Name
     /// The word, as `cannotConnect`.
@@ -38,6 +38,8 @@ public struct PostgresError: Error, Sendable, CustomStringConvertible {
     public static var ended: Kind { Kind(name: .ended) }
     /// CoroutineWork: another program holds the job or the lease by now, or may do so.
     public static var leaseLost: Kind { Kind(name: .leaseLost) }
+    /// What the server says beside a result, for ``PostgresPool/Options/onNotice``; never thrown.
+    public static var notice: Kind { Kind(name: .notice) }
   }
 
   /// What has happened.
@@ -62,10 +64,10 @@ public struct PostgresError: Error, Sendable, CustomStringConvertible {
   /// Whether the same transaction may succeed if it runs again.
   ///
   /// True for 40001, 40P01, losses after which nothing was committed, and a prepared statement of this product that
-  /// other code has removed.
+  /// other code has removed, or that a change of a table or a type has outdated: the next run prepares it again.
   public var isRetryable: Bool {
     switch kind {
-    case .server: sqlState == .serializationFailure || sqlState == .deadlock || hasNoEffect
+    case .server: sqlState == .serializationFailure || sqlState == .deadlock || hasNoEffect || isChangedUnderneath
     case .lost: hasNoEffect
     default: false
     }
@@ -162,6 +164,9 @@ public struct SQLState: RawRepresentable, Hashable, Sendable {
   /// 57P01.
   public static let adminShutdown = SQLState(rawValue: "57P01")
 
+  static let readOnly = SQLState(rawValue: "25006")
+  static let internalError = SQLState(rawValue: "XX000")
+  static let undefinedObject = SQLState(rawValue: "42704")
   static let notInThisTransaction = SQLState(rawValue: "25000")
   static let startingUp = SQLState(rawValue: "57P03")
   static let outdatedPlan = SQLState(rawValue: "0A000")

@@ -8,16 +8,18 @@ extension PostgresTransaction {
   /// Asks the server.
   ///
   /// Suspends for each batch. An error, or a `body` that throws, ends the statement at once; then a statement that
-  /// is no query has failed, and with it the transaction. `body` may suspend: the server then waits. Inside of `body`,
-  /// other statements of the transaction throw `.busy`. Rows of a statement that changes some come one at a time,
-  /// whatever `batch` says.
+  /// is no query has failed, and with it the transaction. `body` may suspend: the server then waits, for as long as it
+  /// takes, because `idleInTransactionTimeout` does not count meanwhile. Inside of `body`, other statements of the
+  /// transaction throw `.busy`. Rows of a statement that changes some come one at a time, whatever `batch` says.
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func forEach(_ statement: SQL, batch: Int = 500, _ body: (PostgresRow) throws -> Void) throws {
     try use { wire in
-      if statement.mayHaveCursor {
-        try wire.fetchEach(of: statement, batch: max(1, batch), closesWithin: cancelTimeout, body)
-      } else {
-        try wire.streamEach(of: statement, body)
+      try wire.withoutIdleLimit {
+        if statement.mayHaveCursor {
+          try wire.fetchEach(of: statement, batch: max(1, batch), closesWithin: cancelTimeout, body)
+        } else {
+          try wire.streamEach(of: statement, body)
+        }
       }
     }
   }
@@ -67,19 +69,41 @@ extension PostgresTransaction {
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func copyOut(_ statement: SQL, _ body: ([UInt8]) throws -> Void) throws {
     try use { wire in
-      try wire.beginCopy(statement, PGRES_COPY_OUT)
-      do {
-        while let bytes = try wire.nextCopyData() { try body(bytes) }
-        _ = try wire.naming(statement) { try wire.result() }
-      } catch {
-        if !wire.isBroken, wire.isActive { wire.stop() }
-        throw error
+      try wire.withoutIdleLimit {
+        try wire.beginCopy(statement, PGRES_COPY_OUT)
+        do {
+          while let bytes = try wire.nextCopyData() { try body(bytes) }
+          _ = try wire.naming(statement) { try wire.result() }
+        } catch {
+          if !wire.isBroken, wire.isActive { wire.stop() }
+          throw error
+        }
       }
     }
   }
 }
 
 extension Wire {
+  /// Runs `body`, whose consumer may be slow, while the server does not end a transaction that waits.
+  ///
+  /// The limit is for a transaction that was forgotten, and counts between two batches, and after the server has sent
+  /// all, as well. One that was set by others is theirs.
+  func withoutIdleLimit<R>(_ body: () throws -> R) throws -> R {
+    guard let limit = settings.idleInTransactionTimeout, !settings.isPooledByTransaction, !hasFailed else {
+      return try body()
+    }
+    let name = "idle_in_transaction_session_timeout"
+    try command("set local \(name) = 0")
+    let value: R
+    do { value = try body() } catch {
+      // A failed transaction ends soon, and the setting with it.
+      if !hasFailed { undo("set local \(name) = \(limit.inMilliseconds)", within: settings.cancelTimeout) }
+      throw error
+    }
+    try command("set local \(name) = \(limit.inMilliseconds)")
+    return value
+  }
+
   /// Runs a statement that is made for one use.
   ///
   /// An error names the statement of the caller.

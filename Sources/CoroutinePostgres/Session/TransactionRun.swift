@@ -96,7 +96,9 @@ struct TransactionRun {
         throw PostgresError(.busy, "a transaction of this connection runs: use its savepoint(_:)")
       }
       wire.pendingBegin = Wire.Begin(text: begin, needsID: needsID(isReadOnly))
+      wire.isReadOnly = isReadOnly
     }
+    defer { wire.isReadOnly = false }
     let value: R
     do {
       value = try body(transaction)

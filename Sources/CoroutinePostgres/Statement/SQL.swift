@@ -7,6 +7,9 @@
 /// try db.run("update stock set left = left - \(count) where item = \(item)")
 /// ```
 ///
+/// A value stands beside quotes, never inside of them: `like '%' || \(part) || '%'`. A statement whose text does not
+/// use one of its values is refused.
+///
 /// A `String` is no `SQL`, so a string that was put together elsewhere does not compile as a statement.
 /// `"select \(a), \(b)"` has one text for all values, so it is prepared once on each connection.
 public struct SQL: ExpressibleByStringInterpolation, Sendable, CustomStringConvertible {

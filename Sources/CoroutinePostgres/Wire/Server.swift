@@ -6,8 +6,8 @@ import Glibc
 /// The parameters of a connection, as libpq reads them, and the lookup of the names in them.
 ///
 /// libpq looks names up on the thread that calls it, which may take as long as the name server takes. So a name is
-/// looked up on a thread of its own pool, and libpq gets the addresses (`hostaddr`), with the name beside each of
-/// them (`host`) for certificates and for .pgpass. A host with several addresses becomes as many hosts.
+/// looked up on a thread of its own pool, and libpq gets one address at a time (`hostaddr`), with the name beside it
+/// (`host`) for certificates and for .pgpass. A host with several addresses becomes as many targets.
 struct Server: Sendable {
   /// What the text says.
   private let given: [String: String]
@@ -64,46 +64,66 @@ struct Server: Sendable {
     if isURL, given["dbname"]?.contains("@") == true { throw Self.unreadable("a database with an @ in its name") }
   }
 
-  /// The parameters for libpq, with an address for each name.
+  /// The parameters for libpq: one set for each address, in the order in which they are tried.
   ///
-  /// Suspends for the lookup.
-  func parameters() throws -> [String: String] {
+  /// Not one set with all of them: libpq has no limit for one address when it is polled, so a server that accepts and
+  /// says nothing would keep it from the others. Suspends for the lookup.
+  func targets() throws -> [[String: String]] {
     var all = given
     if let defaults = PQconndefaults() { all.merge(Self.take(defaults)) { given, _ in given } }
     if let service = all["service"], !service.isEmpty { all = try Self.lookups.run { [given] in Self.expand(given) } }
     // Kerberos is tried first, and would block: it reads a keytab, and may ask another server.
     if given["gssencmode"] == nil, getenv("PGGSSENCMODE") == nil { all["gssencmode"] = "disable" }
     all["client_encoding"] = "UTF8"
-    try addAddresses(to: &all)
-    return all
+    all.merge(Self.signsOfLife) { given, _ in given }
+    let each = try addresses(of: all)
+    // The order of libpq: a standby if any of them is one, and else whatever is there.
+    guard all["target_session_attrs"] == "prefer-standby", each.count > 1 else { return each }
+    return ["standby", "any"].flatMap { kind in each.map { $0.merging(["target_session_attrs": kind]) { $1 } } }
   }
 
-  private func addAddresses(to all: inout [String: String]) throws {
+  /// So that a connection whose other side is gone without a word ends within about 30 s, and its statement with it: by
+  /// the system's own settings that takes two hours, or for ever.
+  private static let signsOfLife = [
+    "keepalives_idle": "15", "keepalives_interval": "5", "keepalives_count": "3", "tcp_user_timeout": "30000",
+  ]
+
+  /// How long an address may take, of which `count` are left: `connect_timeout`, or else a share of the time.
+  static func limit(_ parameters: [String: String], left: Duration, count: Int) -> Duration {
+    if let seconds = Int(parameters["connect_timeout"] ?? ""), seconds > 0 { return min(left, .seconds(seconds)) }
+    return count > 1 ? min(left / count, .seconds(5)) : left
+  }
+
+  private func addresses(of all: [String: String]) throws -> [[String: String]] {
     let hosts = Self.list(all["host"])
     let known = Self.list(all["hostaddr"])
     let ports = Self.list(all["port"])
-    guard hosts.contains(where: Self.isName) else { return }
-    var names: [String] = []
-    var addresses: [String] = []
-    var numbers: [String] = []
+    let count = max(hosts.count, known.count)
+    // Other numbers of them are libpq's error.
+    let isEven =
+      [hosts.count, known.count].allSatisfy { $0 == 0 || $0 == count } && [0, 1, count].contains(ports.count)
+    guard count > 0, isEven else { return [all] }
+    var each: [[String: String]] = []
     var failure: PostgresError?
-    for (index, host) in hosts.enumerated() {
-      var found = [index < known.count ? known[index] : ""]
-      if found == [""], Self.isName(host) {
-        do { found = try Self.lookups.run { try Self.lookUp(host) } } catch let error as PostgresError {
-          failure = error
-          continue
-        }
+    for index in 0..<count {
+      var one = all
+      // One port counts for all hosts.
+      one["port"] = ports.count > 1 ? ports[index] : ports.first
+      one["host"] = hosts.isEmpty ? nil : hosts[index]
+      one["hostaddr"] = known.isEmpty ? nil : known[index]
+      guard let host = one["host"], Self.isName(host), one["hostaddr"]?.isEmpty != false else {
+        each.append(one)
+        continue
       }
-      names += found.map { _ in host }
-      addresses += found
-      // One port counts for all hosts; another number of them is libpq's error.
-      if ports.count > 1 { numbers += found.map { _ in index < ports.count ? ports[index] : "" } }
+      do {
+        for address in try Self.lookups.run({ try Self.lookUp(host) }) {
+          one["hostaddr"] = address
+          each.append(one)
+        }
+      } catch let error as PostgresError { failure = error }
     }
-    if names.isEmpty, let failure { throw failure }
-    all["host"] = names.joined(separator: ",")
-    all["hostaddr"] = addresses.joined(separator: ",")
-    if ports.count > 1 { all["port"] = numbers.joined(separator: ",") }
+    if each.isEmpty, let failure { throw failure }
+    return all["load_balance_hosts"] == "random" ? each.shuffled() : each
   }
 
   private static func list(_ text: String?) -> [String] {

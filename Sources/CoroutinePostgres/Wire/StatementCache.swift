@@ -106,6 +106,9 @@ struct StatementCache {
     return entry.name
   }
 
+  /// Removes a statement if this is its name still.
+  mutating func remove(_ key: Key, name: [CChar]) -> String? { entries[key]?.bytes == name ? remove(key) : nil }
+
   /// Removes the statement that was not used for the longest time, if there is no room for another one.
   ///
   /// Looks at all of them: that is much less than the two round trips that follow.

@@ -3,15 +3,43 @@ internal import CPostgres
 import Coroutine
 
 extension Wire {
-  /// Connects, and sets what the settings say.
+  /// Connects to the first address that answers as it should, and sets what the settings say.
   ///
-  /// Suspends; throws `.cannotConnect`, or the cancellation error.
-  static func connect(to server: Server, settings: Settings) throws -> Wire {
-    let parameters = try server.parameters()
+  /// Each address has a limit of its own, of the time that is left. One that has answered by an error is the last, as
+  /// for libpq, unless it is starting: the others have the same password. Suspends; throws `.cannotConnect`, or the
+  /// cancellation error.
+  static func connect(to server: Server, settings: Settings, within left: Duration) throws -> Wire {
+    let end = ContinuousClock.now + left
+    let targets = try server.targets()
+    var refusals: [PostgresError] = []
+    for (index, parameters) in targets.enumerated() {
+      let limit = Server.limit(parameters, left: end - .now, count: targets.count - index)
+      do {
+        return try co_timeout(limit) { try connect(parameters, settings) }
+      } catch is TimeoutError where !co_isCancelled {
+        let name = parameters["hostaddr"] ?? parameters["host"] ?? "the server"
+        refusals.append(PostgresError(.cannotConnect, "\(name) has not answered within \(limit)"))
+      } catch let error as PostgresError {
+        refusals.append(error)
+        if let state = error.sqlState, state != .startingUp { break }
+      }
+    }
+    guard var last = refusals.last else { throw PostgresError(.cannotConnect, "the address has no host") }
+    // Another one may answer the next time.
+    last.isFinal = refusals.allSatisfy(\.isFinal)
+    if refusals.count > 1 { last.message = refusals.map(\.message).joined(separator: "; ") }
+    throw last
+  }
+
+  private static func connect(_ parameters: [String: String], _ settings: Settings) throws -> Wire {
+    var parameters = parameters
+    // A token may have expired since the last connection.
+    if let password = settings.password { parameters["password"] = try password() }
     guard let pg = withParameters(parameters, { PQconnectStartParams($0, $1, 0) }) else {
       throw PostgresError(.cannotConnect, "there is no memory for a connection")
     }
     let wire = Wire(pg, settings: settings)
+    wire.needsWrites = ["read-write", "primary"].contains(parameters["target_session_attrs"])
     // Only verbose messages contain the code of a refused connection: libpq has no function for it.
     PQsetErrorVerbosity(pg, PQERRORS_VERBOSE)
     // libpq's own write to standard error.
@@ -28,7 +56,7 @@ extension Wire {
   private func poll() throws {
     var next = PGRES_POLLING_WRITING
     while PQstatus(pg) != CONNECTION_BAD {
-      // The socket may be another one after each step: libpq tries one address after the other.
+      // The socket may be another one after each step: libpq tries again without TLS where the parameters allow that.
       switch next {
       case PGRES_POLLING_OK: return
       case PGRES_POLLING_READING: try co_untilReadable(PQsocket(pg))
@@ -40,7 +68,7 @@ extension Wire {
     throw refusal()
   }
 
-  /// Why there is no connection; with several addresses, what the last one has said.
+  /// Why there is no connection.
   private func refusal() -> PostgresError {
     let text = String(cString: PQerrorMessage(pg))
     var state: SQLState?
@@ -49,7 +77,6 @@ extension Wire {
     }
     let lines = text.split(separator: "\n").filter { !$0.hasPrefix("LOCATION:") }
     var error = PostgresError(.cannotConnect, lines.joined(separator: "; "), sqlState: state)
-    // Of several hosts, another one may answer the next time.
     error.isFinal = PQconnectionNeedsPassword(pg) == 1 || !lines.isEmpty && lines.allSatisfy(Self.isFinal)
     return error
   }

@@ -47,6 +47,12 @@ final class Wire: @unchecked Sendable {
   @exclusivity(unchecked) var transactionID: String?
   /// Whether a statement has left something in the session; then it is reset before another coroutine gets it.
   @exclusivity(unchecked) var isChanged = false
+  /// Whether the address asks for a server that writes.
+  @exclusivity(unchecked) var needsWrites = false
+  /// Whether a transaction runs that is not to write.
+  @exclusivity(unchecked) var isReadOnly = false
+  /// Whether the server has become another one than the address asks for, by a fail-over: then it is not used again.
+  @exclusivity(unchecked) var isMisplaced = false
   /// Whether the session's zone is UTC: always, if a session may be set; and the case of most servers behind a pooler.
   @exclusivity(unchecked) var isUTC = true
   /// Whether a coroutine uses it beyond its session's end; then no other coroutine may.
@@ -73,6 +79,9 @@ final class Wire: @unchecked Sendable {
     var isPooledByTransaction: Bool
     var statementTimeout, idleInTransactionTimeout: Duration?
     var maxLifetime: Duration
+    /// Asked for each connection.
+    var password: (@Sendable () throws -> String)?
+    var onNotice: (@Sendable (PostgresError) -> Void)?
     /// Called for each cancellation.
     var onCancel: @Sendable () -> Void = {}
   }
@@ -147,6 +156,7 @@ final class Wire: @unchecked Sendable {
   func failure(_ memory: ResultMemory) -> PostgresError {
     var error = Self.error(memory.result)
     if PQstatus(pg) == CONNECTION_BAD || error.sqlState == nil { error.kind = .lost }
+    if error.sqlState == .readOnly, needsWrites, !isReadOnly { isMisplaced = true }
     guard error.kind == .lost else { return error }
     isBroken = true
     return error.sqlState == nil ? farewell ?? error : error
@@ -158,9 +168,13 @@ final class Wire: @unchecked Sendable {
   /// the same read, and says nothing of the reason when it later finds that the connection has ended.
   private static let receiveNotice: PQnoticeReceiver = { context, result in
     guard let context, let result else { return }
-    let error = Wire.error(result)
-    guard error.kind == .lost else { return }
+    var error = Wire.error(result)
     let wire = Unmanaged<Wire>.fromOpaque(context).takeUnretainedValue()
+    guard error.kind == .lost else {
+      error.kind = .notice
+      wire.settings.onNotice?(error)
+      return
+    }
     wire.farewell = error
     wire.isBroken = true
   }
@@ -408,10 +422,20 @@ extension Wire {
 
 extension PostgresError {
   /// Whether a prepared statement has to be prepared again.
+  var isOutdated: Bool { sqlState == .noSuchStatement || isChangedUnderneath }
+
+  /// Whether a table or a type has changed since a statement was prepared.
   ///
-  /// The code of an outdated plan has other meanings as well.
-  var isOutdated: Bool {
-    sqlState == .noSuchStatement || (sqlState == .outdatedPlan && routine == "RevalidateCachedQuery")
+  /// The code of an outdated plan has other meanings as well. A type that was dropped, and made again by the same name,
+  /// has another number, and the statement was prepared for the old one: the server finds that before it runs the
+  /// statement, or undoes it.
+  var isChangedUnderneath: Bool {
+    switch sqlState {
+    case .outdatedPlan: routine == "RevalidateCachedQuery"
+    case .internalError: message.hasPrefix("cache lookup failed for type")
+    case .undefinedObject: routine == "lookup_type_cache"
+    default: false
+    }
   }
 }
 
