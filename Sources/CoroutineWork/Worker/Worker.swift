@@ -89,6 +89,7 @@ final class Worker<Payload: Codable & Sendable>: Sendable {
   private func claimAndLaunch(_ jobs: Scope) throws {
     let stopping = co_stopping
     let end = member.end
+    var cost = Duration.zero
     while !co_isStopping {
       let hasRoom = try co_select {
         room.onAcquire { true }
@@ -101,11 +102,23 @@ final class Worker<Payload: Codable & Sendable>: Sendable {
       guard hasRoom else { return }
       var free = 1
       let most = claiming.count
+      // While there are more jobs than room: a claim costs as much as several jobs, so it is not made for one. It waits
+      // for half of the room, but not longer than the last claim has taken.
+      let half = min(most, concurrency) / 2 - free
+      if cost > .zero, half > 0 {
+        free += try co_select {
+          room.onAcquire(half) { half }
+          stopping.onAwait { _ in 0 }
+          SelectCase.onTimeout(min(cost, .milliseconds(20))) { 0 }
+        }
+      }
       while free < most, room.tryAcquire() { free += 1 }
       let batch = JobTable.batch(free)
       room.release(free - batch)
       free = batch
+      let begun = ContinuousClock.now
       let (claimed, until) = try claim(free)
+      cost = claimed.count == free ? .now - begun : .zero
       room.release(free - claimed.count)
       for job in claimed { held.add(RunningJob(job.id, fence: job.fence, until: until)) }
       // In a cancelled scope no body runs; what was not begun is given back by `run`.
