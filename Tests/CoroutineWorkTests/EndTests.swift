@@ -40,7 +40,12 @@ struct EndTests {
             case .timeout: try co_delay(.seconds(3_600))
             case .outlastsItsLease where job.attempt == 1:
               // Another worker has it by now.
-              try db.run("update \(identifier: schema).job set fence = fence + 1000000, attempt = 2 where id = \(id)")
+              try db.run(
+                """
+                update \(identifier: schema).job set fence = fence + 1000000, attempt = 2, worker = 'another'
+                where id = \(id)
+                """
+              )
               try job.discard("no use")
             case .cancelled where job.attempt == 2:
               try queue.cancel(id)
