@@ -15,7 +15,7 @@ extension NetError {
   private var cause: String {
     switch kind {
     case .system:
-      let advice = Self.advice(code)
+      let advice = Self.advice(code, isPath: address?.family == AF_UNIX)
       return "\(String(cString: strerror(code))) (error \(code))\(advice.isEmpty ? "" : "; \(advice)")"
     case .closed: return "the socket was closed on this side; do not use it after close()"
     case .busy:
@@ -51,8 +51,11 @@ extension NetError {
     }
   }
 
-  private static func advice(_ code: Int32) -> String {
+  private static func advice(_ code: Int32, isPath: Bool) -> String {
     switch code {
+    case EADDRINUSE where isPath: "another socket, or a file, has this path; stop its process, or choose another path"
+    case EADDRNOTAVAIL where isPath: "this machine does not have this address"
+    case ECONNREFUSED where isPath: "nothing listens at this path; check whether the server runs"
     case EADDRINUSE: "another socket has this address; stop its process, or choose another port (0: any that is free)"
     case EADDRNOTAVAIL: "this machine does not have this address, or has no port left for it"
     case EACCES, EPERM: "this user may not do that; ports below 1024 need CAP_NET_BIND_SERVICE, paths need permission"

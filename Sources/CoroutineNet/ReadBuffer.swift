@@ -25,7 +25,8 @@ final class ReadBuffer {
   private var end = 0
 
   init(capacity: Int) {
-    usual = UInt32(clamping: max(1, capacity))
+    // It is allocated before a byte has arrived; a call that needs more gets more.
+    usual = UInt32(clamping: min(max(1, capacity), 1 << 24))
     self.capacity = Int(usual)
   }
 

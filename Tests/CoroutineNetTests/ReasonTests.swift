@@ -22,6 +22,18 @@ struct ReasonTests {
     #expect(netError { try SocketAddress.unix("") }?.reason == .noSuchName)
   }
 
+  @Test func `the advice about a path is another one than about a port`() throws {
+    let path = try SocketAddress.unix("/run/x.sock")
+    for (code, ofPort, ofPath) in [
+      (EADDRINUSE, "port", "path"), (ECONNREFUSED, "address", "path"), (EADDRNOTAVAIL, "port", "address"),
+    ] {
+      let (port, path) = (
+        "\(NetError(code: code, "binding", .loopback(port: 1)))", "\(NetError(code: code, "binding", path))"
+      )
+      #expect(port.contains(ofPort) && path.contains(ofPath) && !path.contains("port"), "\(port), \(path)")
+    }
+  }
+
   @Test func `a reason stays when a write adds its bytes`() {
     let error = NetError(.closed, "writing to").with(bytesWritten: 3)
     #expect(error.reason == .closed && error.bytesWritten == 3)

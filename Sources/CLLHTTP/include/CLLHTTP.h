@@ -76,8 +76,8 @@ int32_t chttp_find(const chttp_message *message, const char *bytes, const char *
 
 // Writes the value of the header `date`, 29 characters, and no zero. Any thread.
 void chttp_date(char *into);
-// Writes a time, in seconds since 1970, as 29 characters of an HTTP date. Returns 0, and writes nothing, if the year has
-// not four digits.
+// Writes a time, in seconds since 1970, as 29 characters of an HTTP date. Returns 0, and writes nothing, if the year
+// has not four digits.
 int chttp_format_time(int64_t seconds, char *into);
 // Parses an HTTP date; returns 0 if it is none. `text` ends with a zero. The result may be negative.
 int chttp_parse_time(const char *text, int64_t *seconds);

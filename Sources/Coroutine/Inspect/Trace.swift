@@ -243,6 +243,8 @@ enum RecordingFiles {
 
   /// Writes a file, and returns 0 or an error number.
   private static func write(_ bytes: [UInt8], to path: String) -> CInt {
+    // For the system, the folder would end there.
+    guard !path.utf8.contains(0) else { return EINVAL }
     let temporary = path + ".part"
     let file = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0o600)
     guard file >= 0 else { return errno }

@@ -27,8 +27,8 @@ public final class HTTPClient: Sendable {
     public var idle: Duration = .seconds(30)
     /// The largest number of redirects that are followed; with 0 or less the redirect itself is the response.
     ///
-    /// Those of safe methods only. To another origin, the fields `authorization` and `cookie` are not sent. A redirect to
-    /// something other than a URL of http or https, or to one with a user, is an error.
+    /// Those of safe methods only. To another origin, the fields `authorization` and `cookie` are not sent. A redirect
+    /// to something other than a URL of http or https, or to one with a user, is an error.
     public var redirects = 10
     /// The address to which every request goes, whatever its URL names, for example a Unix socket; nil: the URL's host.
     ///

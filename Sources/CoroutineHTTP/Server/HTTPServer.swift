@@ -23,7 +23,7 @@ import Synchronization
 public enum HTTPServer {
   typealias Handler = @Sendable (borrowing ServerRequest, inout ServerResponse) throws -> Void
 
-  /// The limits of a server.
+  /// The limits of a server; a negative number counts as 0.
   public struct Options: Sendable {
     /// The number of connections, the end of the server, the listener, the handlers' stack, and `onError`.
     public var server = Server.Options()
@@ -47,6 +47,15 @@ public enum HTTPServer {
     public var tls: TLS.Server?
     /// Creates the default options.
     public init() {}
+
+    /// The options with numbers that can be added and multiplied; offsets in a head have 32 bits.
+    fileprivate var clamped: Options {
+      var options = self
+      options.headSize = min(max(0, headSize), 1 << 30)
+      options.bodySize = max(0, bodySize)
+      options.discardedSize = min(max(0, discardedSize), 1 << 60)
+      return options
+    }
   }
 
   /// Serves until it is cancelled or told to stop.
@@ -167,7 +176,7 @@ final class HTTPService: Sendable {
   }
 
   init(_ options: HTTPServer.Options, _ handle: @escaping HTTPServer.Handler) {
-    self.options = options
+    self.options = options.clamped
     self.handle = handle
   }
 
@@ -206,7 +215,7 @@ final class HTTPService: Sendable {
   func sweep() throws {
     let limits = [options.idle, options.headTime, options.pause]
     let interval = max(.milliseconds(5), min(.milliseconds(250), (limits.min() ?? .seconds(1)) / 4))
-    func sweeps(_ limit: Duration) -> Int { Int(min(limit / interval, 1e9).rounded(.up)) + 1 }
+    func sweeps(_ limit: Duration) -> Int { Int(max(0, min(limit / interval, 1e9)).rounded(.up)) + 1 }
     let most = Limits(idle: sweeps(options.idle), head: sweeps(options.headTime), pause: sweeps(options.pause))
     while true {
       try isNeeded.acquire()

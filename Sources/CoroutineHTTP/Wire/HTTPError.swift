@@ -228,8 +228,8 @@ extension String {
 
 /// The error by which a handler answers with a status.
 ///
-/// The response has the fields that were set before the error: of access control, of authentication, `retry-after`. Those
-/// that describe another body are left out.
+/// The response has the fields that were set before the error: of access control, of authentication, `retry-after`.
+/// Those that describe another body are left out.
 ///
 /// <!-- compiled: Tests/CoroutineHTTPTests/PageTests.swift -->
 /// ```swift

@@ -38,8 +38,8 @@ extension HTTPRequest {
 extension ServerRequest {
   /// The names and values of the query, decoded, in their order; empty if there is none.
   ///
-  /// A `+` is a space. A name without `=` has an empty value. An encoding that is none stays as it is, and bytes that are
-  /// no UTF-8 become U+FFFD. Made each time that it is asked for.
+  /// A `+` is a space. A name without `=` has an empty value. An encoding that is none stays as it is, and bytes that
+  /// are no UTF-8 become U+FFFD. Made each time that it is asked for.
   public var queryItems: [(name: String, value: String)] { query.map(Query.items) ?? [] }
 }
 

@@ -16,6 +16,8 @@ struct Server: Sendable {
 
   /// Reads the text; throws `.cannotConnect` if it cannot be read.
   init(_ text: String) throws {
+    // libpq would read what stands before it.
+    if text.utf8.contains(0) { throw Self.unreadable("a zero byte") }
     var message: UnsafeMutablePointer<CChar>?
     guard let options = PQconninfoParse(text, &message) else {
       defer { PQfreemem(message) }
