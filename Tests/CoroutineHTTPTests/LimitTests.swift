@@ -168,6 +168,66 @@ struct LimitTests {
     }
   }
 
+  private static let numbers = [0, -1, 1, .max, .min]
+  private static let times: [Duration] = [
+    .zero, .seconds(-1), .nanoseconds(1), .seconds(Int64.max), .seconds(Int64.min),
+  ]
+  private typealias Both = (server: HTTPServer.Options, client: HTTPClient.Options)
+
+  /// Each option with a number, at each extreme.
+  private static var extremes: [(name: String, set: (inout Both) -> Void)] {
+    var all: [(name: String, set: (inout Both) -> Void)] = []
+    let counts: [(String, WritableKeyPath<Both, Int>)] = [
+      ("headSize", \.server.headSize), ("bodySize", \.server.bodySize), ("discardedSize", \.server.discardedSize),
+      ("maxConnections", \.server.server.maxConnections), ("backlog", \.server.server.listener.backlog),
+      ("connectionsOfHost", \.client.connectionsOfHost), ("redirects", \.client.redirects),
+    ]
+    let durations: [(String, WritableKeyPath<Both, Duration>)] = [
+      ("idle", \.server.idle), ("headTime", \.server.headTime), ("pause", \.server.pause),
+      ("drain", \.server.server.drain), ("idle of a client", \.client.idle),
+    ]
+    for number in numbers {
+      for (name, path) in counts { all.append(("\(name) = \(number)", { $0[keyPath: path] = number })) }
+      // The least stack is for small bodies: a handler that needs more ends the process with a sentence.
+      if number > 1 { all.append(("stack = \(number)", { $0.server.server.stack = .bytes(number) })) }
+    }
+    for time in times {
+      for (name, path) in durations { all.append(("\(name) = \(time)", { $0[keyPath: path] = time })) }
+      all.append(("shedding = \(time)", { $0.server.server.shedding = LoadShedding(target: time, interval: time) }))
+    }
+    return all
+  }
+
+  @Test func `no option traps, whatever its number is`() async throws {
+    try await onCoroutine {
+      let chunks = "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\nA: b\r\n\r\n"
+      for (name, set) in Self.extremes {
+        var options: Both = (.init(), .init())
+        set(&options)
+        // Without a stack, say, there is no server, and an error says so.
+        _ = try? serving(options.server) { request, response in
+          if request.path == "/unread" { return try response.send("unread") }
+          try response.send(try request.collect(upTo: request.path == "/least" ? .min : .max))
+        } _: { server in
+          let client = HTTPClient(options.client)
+          let url = "http://127.0.0.1:\(server.port)"
+          for path in ["/read", "/unread", "/least"] {
+            let raw = "POST \(path) HTTP/1.1\r\nHost: a\r\n\(chunks)GET /unread HTTP/1.1\r\nHost: a\r\n\r\n"
+            let answer = try? ask(server.address, raw, ends: true, within: .seconds(5))
+            if name.hasSuffix("\(Int.max)"), path != "/least", !name.hasPrefix("stack") {
+              #expect(statuses(answer ?? "") == [200, 200], "\(name) \(path) \(answer ?? "-")")
+            }
+            _ = try? co_timeout(.seconds(5)) {
+              _ = try client.send(HTTPRequest(method: .post, url: url + path), body: [1, 2, 3]).collect(upTo: .max)
+              _ = try client.get(url + path).collect(upTo: .min)
+            }
+          }
+          client.close()
+        }
+      }
+    }
+  }
+
   @Test(.simulated(.random(seeds: 20))) func `a server in a simulated network answers, and closes what is idle`()
     throws
   {
