@@ -1,5 +1,6 @@
 // The settings that connections share. A context changes only before its first connection.
 #ifdef CO_HTTP
+#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,21 +42,42 @@ static SSL_CTX *make(int is_server) {
   return ssl;
 }
 
-static int equals_name(const char *pattern, const char *name) {
-  if (strcasecmp(pattern, name) == 0) return 1;
+static size_t length_without_dot(const char *name) {
+  size_t length = strlen(name);
+  return length > 0 && name[length - 1] == '.' ? length - 1 : length;
+}
+
+// The final dot of a name says that it is absolute, which all of them are.
+static int equals_name(const char *one, const char *other) {
+  size_t length = length_without_dot(one);
+  return length == length_without_dot(other) && strncasecmp(one, other, length) == 0;
+}
+
+// The latest one that was added under this name; null if there is none.
+static SSL_CTX *find_name(const ctls_context *context, const char *name) {
+  for (size_t i = context->names_count; i-- > 0;)
+    if (equals_name(context->names[i].name, name)) return context->names[i].ssl;
+  return NULL;
+}
+
+static SSL_CTX *find_wildcard(const ctls_context *context, const char *name) {
   const char *dot = strchr(name, '.');
-  return pattern[0] == '*' && dot != NULL && strcasecmp(pattern + 1, dot) == 0;
+  if (dot == NULL) return NULL;
+  for (size_t i = context->names_count; i-- > 0;) {
+    const char *pattern = context->names[i].name;
+    if (pattern[0] == '*' && equals_name(pattern + 1, dot)) return context->names[i].ssl;
+  }
+  return NULL;
 }
 
 static int on_server_name(SSL *ssl, int *alert, void *argument) {
   (void)alert;
   ctls_context *context = argument;
   const char *name = SSL_get_servername(ssl, TLSEXT_NAMETYPE_host_name);
-  for (size_t i = 0; name != NULL && i < context->names_count; i++) {
-    if (!equals_name(context->names[i].name, name)) continue;
-    SSL_set_SSL_CTX(ssl, context->names[i].ssl);
-    break;
-  }
+  if (name == NULL) return SSL_TLSEXT_ERR_OK;
+  SSL_CTX *found = find_name(context, name);
+  if (found == NULL) found = find_wildcard(context, name);
+  if (found != NULL) SSL_set_SSL_CTX(ssl, found);
   return SSL_TLSEXT_ERR_OK;
 }
 
@@ -67,6 +89,13 @@ static int on_protocols(SSL *ssl, const unsigned char **out, unsigned char *leng
   int found = SSL_select_next_proto((unsigned char **)(uintptr_t)out, length, context->protocols,
                                     (unsigned)context->protocols_count, in, count);
   return found == OPENSSL_NPN_NEGOTIATED ? SSL_TLSEXT_ERR_OK : SSL_TLSEXT_ERR_ALERT_FATAL;
+}
+
+// Sessions are resumed only in the context that they were made in. A session lets a client in without its certificate,
+// so its context is the rule by which clients are let in: null if all are, or a digest of the rule.
+static void set_session_context(SSL_CTX *ssl, const unsigned char *rule) {
+  static const unsigned char everybody[SHA256_DIGEST_LENGTH] = "coroutine";
+  SSL_CTX_set_session_id_context(ssl, rule == NULL ? everybody : rule, SHA256_DIGEST_LENGTH);
 }
 
 static ctls_context *wrap(SSL_CTX *ssl, int is_server) {
@@ -93,7 +122,7 @@ ctls_context *ctls_server_context(const char *chain, const char *key, char *erro
     ctls_context_release(context);
     return NULL;
   }
-  SSL_CTX_set_session_id_context(ssl, (const unsigned char *)"coroutine", 9);
+  set_session_context(ssl, NULL);
   SSL_CTX_set_tlsext_servername_callback(ssl, on_server_name);
   SSL_CTX_set_tlsext_servername_arg(ssl, context);
   SSL_CTX_set_alpn_select_cb(ssl, on_protocols, context);
@@ -159,17 +188,85 @@ int ctls_context_add_name(ctls_context *context, const char *name, const char *c
     free(copy);
     return 0;
   }
-  SSL_CTX_set_session_id_context(ssl, (const unsigned char *)"coroutine", 9);
+  set_session_context(ssl, NULL);
   SSL_CTX_set_alpn_select_cb(ssl, on_protocols, context);
   names[context->names_count++] = (struct server_name){copy, ssl};
   return 1;
 }
 
+// Adds the certificates that were loaded: what a file had when it was read, and not what it has now.
+static int add_loaded(EVP_MD_CTX *digest, SSL_CTX *ssl) {
+  STACK_OF(X509_OBJECT) *objects = X509_STORE_get0_objects(SSL_CTX_get_cert_store(ssl));
+  for (int i = 0; i < sk_X509_OBJECT_num(objects); i++) {
+    X509_OBJECT *object = sk_X509_OBJECT_value(objects, i);
+    X509 *certificate = X509_OBJECT_get0_X509(object);
+    X509_CRL *list = X509_OBJECT_get0_X509_CRL(object);
+    unsigned char one[EVP_MAX_MD_SIZE];
+    unsigned size = 0;
+    int is_made = certificate != NULL ? X509_digest(certificate, EVP_sha256(), one, &size)
+                                      : list == NULL || X509_CRL_digest(list, EVP_sha256(), one, &size);
+    if (!is_made || !EVP_DigestUpdate(digest, one, size)) return 0;
+  }
+  return 1;
+}
+
+static int add_file(EVP_MD_CTX *digest, const char *folder, const char *name) {
+  char path[4096];
+  unsigned char bytes[4096];
+  struct stat info;
+  if (snprintf(path, sizeof path, "%s/%s", folder, name) >= (int)sizeof path) return 0;
+  if (stat(path, &info) != 0 || !S_ISREG(info.st_mode)) return 1;
+  FILE *file = fopen(path, "re");
+  if (file == NULL) return 1;
+  // The name and the size keep the contents of one file apart from those of the next one.
+  int is_added = EVP_DigestUpdate(digest, name, strlen(name) + 1) &&
+                 EVP_DigestUpdate(digest, &info.st_size, sizeof info.st_size);
+  for (size_t count; is_added && (count = fread(bytes, 1, sizeof bytes, file)) > 0;)
+    is_added = EVP_DigestUpdate(digest, bytes, count);
+  fclose(file);
+  return is_added;
+}
+
+// Adds the contents of a folder, from which OpenSSL reads certificates when it needs them.
+static int add_folder(EVP_MD_CTX *digest, const char *folder) {
+  struct dirent **entries = NULL;
+  int count = scandir(folder, &entries, NULL, alphasort);
+  if (count < 0) return 1;
+  int is_added = 1;
+  for (int i = 0; i < count; i++) {
+    is_added = is_added && add_file(digest, folder, entries[i]->d_name);
+    free(entries[i]);
+  }
+  free(entries);
+  return is_added;
+}
+
+// A digest of who is let in.
+static int make_rule(SSL_CTX *ssl, const char *roots, int is_required, unsigned char *rule) {
+  EVP_MD_CTX *digest = EVP_MD_CTX_new();
+  int is_made = digest != NULL && EVP_DigestInit_ex(digest, EVP_sha256(), NULL) &&
+                EVP_DigestUpdate(digest, &is_required, sizeof is_required) && add_loaded(digest, ssl) &&
+                (roots == NULL || add_folder(digest, roots)) && EVP_DigestFinal_ex(digest, rule, NULL);
+  EVP_MD_CTX_free(digest);
+  return is_made;
+}
+
 int ctls_context_ask_client(ctls_context *context, const char *roots, int is_required, char *error) {
+  unsigned char rule[EVP_MAX_MD_SIZE];
   ERR_clear_error();
   if (!load_roots(context->ssl, roots, error)) return 0;
-  if (roots != NULL) SSL_CTX_set_client_CA_list(context->ssl, SSL_load_client_CA_file(roots));
-  SSL_CTX_set_verify(context->ssl, SSL_VERIFY_PEER | (is_required ? SSL_VERIFY_FAIL_IF_NO_PEER_CERT : 0), NULL);
+  if (!make_rule(context->ssl, roots, is_required, rule)) {
+    ctls_describe(error, "the trusted certificates of clients cannot be summed up");
+    return 0;
+  }
+  // What a name has is in force instead of that of the first certificate.
+  for (size_t i = 0; i <= context->names_count; i++) {
+    SSL_CTX *ssl = i == 0 ? context->ssl : context->names[i - 1].ssl;
+    if (i > 0) SSL_CTX_set1_cert_store(ssl, SSL_CTX_get_cert_store(context->ssl));
+    if (roots != NULL) SSL_CTX_set_client_CA_list(ssl, SSL_load_client_CA_file(roots));
+    SSL_CTX_set_verify(ssl, SSL_VERIFY_PEER | (is_required ? SSL_VERIFY_FAIL_IF_NO_PEER_CERT : 0), NULL);
+    set_session_context(ssl, rule);
+  }
   ERR_clear_error();
   return 1;
 }

@@ -5,6 +5,8 @@
 #error "OpenSSL is missing: scripts/setup http installs it (Debian's libssl-dev)"
 #endif
 #include <openssl/err.h>
+#include <openssl/evp.h>
+#include <openssl/sha.h>
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
 #include <stdatomic.h>

@@ -27,15 +27,17 @@ ctls_context *ctls_client_context(const char *roots, char *error);
 void ctls_context_release(ctls_context *context);
 
 // Each returns 1, or 0 after a failure.
-// Certificates for a server name, which may begin with "*.".
+// Certificates for a server name, which may begin with "*."; a name itself goes before a pattern, a later one before an
+// earlier one.
 int ctls_context_add_name(ctls_context *context, const char *name, const char *chain, const char *key, char *error);
-// The server asks for a certificate of the client, which one of `roots` must have issued.
+// The server asks for a certificate of the client, which one of `roots` must have issued: at all names that were added.
+// Sessions that were made under another rule, or with other roots, are not resumed.
 int ctls_context_ask_client(ctls_context *context, const char *roots, int is_required, char *error);
 // The certificate of a client.
 int ctls_context_use_certificate(ctls_context *context, const char *chain, const char *key, char *error);
 // Names of application protocols, each behind a byte with its length; in the order of preference.
 int ctls_context_set_protocols(ctls_context *context, const uint8_t *names, size_t count);
-// Lets sessions of `old` be resumed, after a reload of certificates.
+// Lets sessions of `old` be resumed, after a reload of certificates; but see `ctls_context_ask_client`.
 void ctls_context_keep_tickets(ctls_context *context, ctls_context *old);
 
 // Null if no memory is left. `host` of a client: its name is sent and checked; null on a server.
@@ -59,6 +61,7 @@ void ctls_release_room(ctls *tls);
 void ctls_received(ctls *tls, size_t count);
 // The bytes for the peer, which the caller frees; null if there are none.
 void *ctls_take_output(ctls *tls, size_t *count);
+int ctls_has_output(ctls *tls);
 
 // What was negotiated. Strings are valid as long as `tls`; null if there is none.
 const char *ctls_version(ctls *tls);

@@ -6,7 +6,9 @@ public import CoroutineNet
 extension TLS {
   /// The settings of a client: it checks the server's certificate and name, always.
   ///
-  /// Copies share the sessions that can be resumed.
+  /// Copies share what was read from the files, and the sessions that can be resumed: those with equal settings only. A
+  /// session lets its client in without certificates, so it stands for the trusted roots that had accepted the server,
+  /// and for the certificate that the client had shown.
   public struct Client: Sendable {
     /// The path of a PEM file with trusted certificates, or of a folder of them; nil means those of the system.
     public var trustedRoots: String?
@@ -29,44 +31,64 @@ extension TLS {
       let key: String?
     }
 
-    /// The context of the settings, because it holds the trusted certificates, and sessions by host.
-    final class Cache: Sendable {
-      struct State: ~Copyable {
-        var context: (key: Key, context: TLSContext)?
-        var sessions: [String: TLSSessionTicket] = [:]
-      }
+    /// The context of some settings, which holds the trusted certificates, and the sessions that were made with it, by
+    /// host.
+    final class Sessions: Sendable {
+      let context: TLSContext
       // Not shared: a session that is not found costs a full handshake, and nothing else.
-      let state = ThreadMutex(State())
-      private static var mostSessions: Int { 256 }
+      private let byHost = ThreadMutex<[String: TLSSessionTicket]>([:])
+      private static var most: Int { 256 }
 
-      func take(_ host: String) -> TLSSessionTicket? { state.withLock { $0.sessions[host] } }
+      init(_ context: TLSContext) { self.context = context }
+
+      func take(_ host: String) -> TLSSessionTicket? { byHost.withLock { $0[host] } }
       func keep(_ session: TLSSessionTicket, of host: String) {
-        state.withLock {
-          if $0.sessions.count >= Self.mostSessions { $0.sessions.removeAll() }
-          $0.sessions[host] = session
+        byHost.withLock {
+          if $0.count >= Self.most { $0.removeAll() }
+          $0[host] = session
         }
       }
     }
 
-    private func context() throws -> TLSContext {
+    /// What copies share: the contexts of the settings that were used last.
+    final class Cache: Sendable {
+      // Not shared: which settings are known does not show, but in time. The latest one is the last.
+      let known = ThreadMutex<[(key: Key, sessions: Sessions)]>([])
+      /// Enough for copies that are used by turns; each context may hold all roots of the system.
+      static var most: Int { 16 }
+    }
+
+    private func sessions() throws -> Sessions {
       try TLS.checkForZero(trustedRoots, certificateChain, privateKey)
       let key = Key(roots: trustedRoots, protocols: applicationProtocols, chain: certificateChain, key: privateKey)
-      return try cache.state.withLock { state in
-        if let known = state.context, known.key == key { return known.context }
-        let context = TLSContext(try TLS.checked { ctls_client_context(key.roots, $0) })
-        if let chain = key.chain {
-          _ = try TLS.checked {
-            ctls_context_use_certificate(context.context, chain, key.key ?? chain, $0) == 1 ? true : nil
+      return try cache.known.withLock { known in
+        if let index = known.lastIndex(where: { $0.key == key }) {
+          let found = known[index]
+          if index != known.count - 1 {
+            known.remove(at: index)
+            known.append(found)
           }
+          return found.sessions
         }
-        if !key.protocols.isEmpty {
-          let names = TLS.encoded(key.protocols)
-          _ = ctls_context_set_protocols(context.context, names, names.count)
-        }
-        state.context = (key, context)
-        state.sessions = [:]
-        return context
+        let sessions = Sessions(try Self.context(key))
+        if known.count >= Cache.most { known.removeFirst() }
+        known.append((key, sessions))
+        return sessions
       }
+    }
+
+    private static func context(_ key: Key) throws -> TLSContext {
+      let context = TLSContext(try TLS.checked { ctls_client_context(key.roots, $0) })
+      if let chain = key.chain {
+        _ = try TLS.checked {
+          ctls_context_use_certificate(context.context, chain, key.key ?? chain, $0) == 1 ? true : nil
+        }
+      }
+      if !key.protocols.isEmpty {
+        let names = TLS.encoded(key.protocols)
+        _ = ctls_context_set_protocols(context.context, names, names.count)
+      }
+      return context
     }
 
     /// Makes the handshake on a connection to `host`, and checks that the certificate belongs to it.
@@ -81,10 +103,12 @@ extension TLS {
     @available(*, noasync, message: "await the `value` of a coroutine that does this")
     public func start(on connection: Connection, host: String) throws -> Stream {
       try TLS.checkForZero(host)
-      let stream = try Stream(connection, try context(), host: host)
-      if let session = cache.take(host) { stream.resume(session) }
-      let cache = cache
-      stream.onEnd = { cache.keep($0, of: host) }
+      // The final dot of an absolute name is in no certificate, and not sent (RFC 6066, 3).
+      let host = host.hasSuffix(".") ? String(host.dropLast()) : host
+      let sessions = try sessions()
+      let stream = try Stream(connection, sessions.context, host: host)
+      if let session = sessions.take(host) { stream.resume(session) }
+      stream.onEnd = { sessions.keep($0, of: host) }
       try stream.handshake()
       return stream
     }

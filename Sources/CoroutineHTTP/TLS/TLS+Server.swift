@@ -44,7 +44,8 @@ extension TLS {
 
     /// Adds a certificate for clients that ask for a server name, which may begin with `*.`.
     ///
-    /// Other clients get the first certificate. Throws as the initialiser. Any thread; counts for later handshakes.
+    /// A name itself goes before a pattern, and what was added last before what was added earlier. A final dot does not
+    /// count. Other clients get the first certificate. Throws as the initialiser. Any thread; counts for later handshakes.
     public func add(serverName: String, certificateChain: String, privateKey: String) throws {
       try change { $0.files.append(Files(name: serverName, chain: certificateChain, key: privateKey)) }
     }
@@ -52,8 +53,9 @@ extension TLS {
     /// Sets the application protocols (ALPN), the preferred one first; a client that knows none of them is refused.
     public func setApplicationProtocols(_ names: [String]) throws { try change { $0.protocols = names } }
 
-    /// Asks clients for a certificate that one of the `roots` has issued.
+    /// Asks clients for a certificate that one of the `roots` has issued, at every server name.
     ///
+    /// Sessions that were made before are not resumed: their clients make the whole handshake again.
     /// - Parameters:
     ///   - roots: The path of a PEM file, or of a folder of them.
     ///   - isRequired: Whether a client without a certificate is refused.
@@ -67,7 +69,8 @@ extension TLS {
 
     /// Reads all files again, for handshakes that begin later; connections that exist are not changed.
     ///
-    /// Sessions can still be resumed. If it throws, the certificates stay as they were. Any thread.
+    /// Sessions can still be resumed, unless the roots of ``verifyClients(roots:isRequired:)`` have changed: a client
+    /// that would not be let in now is not let in by its session either. If it throws, the certificates stay as they were. Any thread.
     public func reload() throws { try change { _ in } }
 
     private func change(_ body: (inout Settings) -> Void) throws {
