@@ -1,6 +1,7 @@
 internal import CLinux
 import Coroutine
 import Glibc
+import Synchronization
 
 // What other products of this package read and write with. They have their own buffers.
 
@@ -24,12 +25,39 @@ extension Connection {
 
   /// Reads once if bytes or the end of the stream have arrived; returns nil if a read would wait.
   ///
-  /// Never suspends.
+  /// Never suspends. It asks the system, also if the poller has not told of anything yet: what has arrived decides
+  /// whether a connection may be used or closed.
   package func receiveNow(into room: UnsafeMutableRawBufferPointer) throws -> Int? {
-    try claim(.reading, "reading from")
-    defer { socket.releaseClaim(.reading) }
-    return try NetError.translating("reading from", remoteAddress) {
-      try socket.attempt(.reading) { Self.receive($0, room.baseAddress.unsafelyUnwrapped, room.count) }.map { Int($0) }
+    try now(.reading, "reading from") { clinux_receive($0, room.baseAddress.unsafelyUnwrapped, room.count) }
+  }
+
+  /// Writes the first bytes of a buffer, as many as the system takes now; 0 if a write would wait.
+  ///
+  /// Never suspends.
+  package func sendNow(_ bytes: UnsafeRawBufferPointer) throws -> Int {
+    let count = try now(.writing, "writing to") { clinux_send($0, bytes.baseAddress.unsafelyUnwrapped, bytes.count) } ?? 0
+    written.store(written.load(ordering: .relaxed) &+ count, ordering: .releasing)
+    return count
+  }
+
+  /// Makes one system call; returns nil if it would wait.
+  private func now(
+    _ direction: WatchedDescriptor.Direction,
+    _ operation: String,
+    _ call: (Int32) -> Int64
+  ) throws(NetError) -> Int? {
+    try claim(direction, operation)
+    defer { socket.releaseClaim(direction) }
+    while true {
+      if let code = socket.simulated?.failure, code != 0 { throw NetError(code: code, operation, remoteAddress) }
+      guard let result = withNumber(call) else { throw NetError(.closed, operation, remoteAddress) }
+      socket.simulated?.used(direction)
+      switch result {
+      case 0...: return Int(result)
+      case -Int64(EAGAIN): return nil
+      case -Int64(EINTR): continue
+      default: throw NetError(code: Int32(truncatingIfNeeded: -result), operation, remoteAddress)
+      }
     }
   }
 

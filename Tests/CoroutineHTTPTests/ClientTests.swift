@@ -221,6 +221,51 @@ struct ClientTests {
     }
   }
 
+  /// What a server sends while nobody has asked, and the number of connections that two requests then need.
+  @Test(
+    arguments: [
+      ("HTTP/1.1 200 OK\r\ncontent-length: 8\r\n\r\ninjected", 2), ("HTTP/1.1 408 Request Timeout\r\n\r\n", 2),
+      ("HTTP/1.1 100 Continue\r\n\r\n", 2), ("H", 2), ("", 1),
+    ],
+    [false, true]
+  )
+  func `a response that nobody asked for is no answer to the next request`(
+    _ extra: (text: String, connections: Int),
+    isSecure: Bool
+  ) async throws {
+    try await onCoroutine {
+      let files = try Certificates.shared()
+      let tls = try TLS.Server(certificateChain: files.path("server.pem"), privateKey: files.path("server.key"))
+      let listener = try Listener.bind(.loopback(port: 0))
+      let (isIdle, isSent) = (Promise<Void>(), Promise<Void>())
+      let count = Locked(0)
+      let serving = co_launch(name: "peer") {
+        while let connection = try? listener.accept() {
+          count.withLock { $0 += 1 }
+          let transport = Transport(connection: connection, tls: isSecure ? try tls.accept(connection) : nil)
+          while case let request = try transport.next(), !request.isEmpty {
+            let answer = "HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\nanswer"
+            try transport.send(answer)
+            if isSent.isSettled { continue }
+            try co_await(isIdle)
+            try transport.send(extra.text)
+            isSent.fulfill(())
+          }
+        }
+      }
+      var options = HTTPClient.Options()
+      options.tls.trustedRoots = files.path("ca.pem")
+      let client = HTTPClient(options)
+      let url = "\(isSecure ? "https" : "http")://localhost:\(listener.address.port ?? 0)/"
+      #expect(try fetch(client, url) == "answer")
+      isIdle.fulfill(())
+      try co_await(isSent)
+      #expect(try fetch(client, url) == "answer")
+      #expect(count.current == extra.connections)
+      serving.cancel()
+    }
+  }
+
   @Test(arguments: [
     ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nabc", "BODY_INCOMPLETE"),
     ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nab", "BODY_INCOMPLETE"),

@@ -102,6 +102,25 @@ extension Connection {
   }
 }
 
+extension Transport {
+  func send(_ text: String) throws { try Array(text.utf8).withUnsafeBytes { try write($0) } }
+
+  /// What one read gives; empty at the end of the stream.
+  func next() throws -> String {
+    try withUnsafeTemporaryAllocation(byteCount: 65_536, alignment: 1) { buffer in
+      let count = try receive { buffer }
+      return String(decoding: buffer[..<count], as: UTF8.self)
+    }
+  }
+
+  /// Everything up to the end of the stream; a reset, or an end without that of TLS, is an error.
+  func rest() throws -> String {
+    var all = ""
+    while case let part = try next(), !part.isEmpty { all += part }
+    return all
+  }
+}
+
 /// Sends bytes to a server, ends the output if asked to, and returns everything that comes back.
 func ask(
   _ address: SocketAddress,

@@ -52,8 +52,17 @@ final class ClientConnection: @unchecked Sendable {
 
   var hasEnded: Bool { if case .ended = body { true } else { false } }
 
-  /// Whether a request may be written: the server has neither sent a byte nor ended its output.
-  var isFresh: Bool { input.isEmpty && !transport.connection.isClosed && !transport.connection.peerHasEnded }
+  /// Whether a request may be written: the server has neither sent a byte of a response nor ended its output.
+  ///
+  /// A byte that is there before the request is no answer to it: another response that nobody asked for, or one that
+  /// somebody in between has smuggled in. Over TLS that shows when the records are decrypted; tickets are no response.
+  /// Such a connection is not used again, because its byte is consumed here.
+  func isFresh() -> Bool {
+    guard input.isEmpty else { return false }
+    return withUnsafeTemporaryAllocation(byteCount: 1, alignment: 1) {
+      do { return try transport.receiveNow(into: $0) == nil } catch { return false }
+    }
+  }
 
   // MARK: The request
 

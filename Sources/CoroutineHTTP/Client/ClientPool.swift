@@ -81,7 +81,7 @@ final class ClientPool: Sendable {
   /// The hosts of which something is kept.
   var hostCount: Int { state.withLock { Set($0.hosts.keys).union($0.idle.keys).count } }
 
-  /// Returns the connection that was used last, unless the server has closed it.
+  /// Returns the connection that was used last, unless the server has closed it, or has sent what nobody asked for.
   func take(_ origin: Origin) -> ClientConnection? {
     let now = co_now
     let limit = now - idle
@@ -94,7 +94,7 @@ final class ClientPool: Sendable {
       }
       for connection in old { connection.close() }
       guard let found else { return nil }
-      if found.idleSince >= limit, found.isFresh { return found }
+      if found.idleSince >= limit, found.isFresh() { return found }
       found.close()
     }
   }

@@ -192,7 +192,7 @@ public final class HTTPClient: Sendable {
     let tunnel = try ClientConnection(Transport(connection: connection, tls: nil), ownsConnection: false)
     try tunnel.write(request, target: origin.withPort, origin.withPort, [])
     let head = try tunnel.readHead(of: .connect)
-    guard head.status.kind == .successful, tunnel.isFresh else { throw HTTPError.proxyRefused(head.status.code) }
+    guard head.status.kind == .successful, tunnel.isFresh() else { throw HTTPError.proxyRefused(head.status.code) }
   }
 }
 #endif
