@@ -271,6 +271,13 @@ void *ctls_take_output(ctls *tls, size_t *count) {
   return output;
 }
 
+int ctls_has_output(ctls *tls) {
+  pthread_mutex_lock(&tls->lock);
+  int result = tls->output_count > 0;
+  pthread_mutex_unlock(&tls->lock);
+  return result;
+}
+
 // MARK: What was negotiated
 
 const char *ctls_version(ctls *tls) { return SSL_get_version(tls->ssl); }

@@ -82,6 +82,32 @@ struct TLSTests {
     }
   }
 
+  @Test func `two ends that both write go on reading`() async throws {
+    try await onCoroutine {
+      let (near, far) = try Connection.pair()
+      let tls = try server()
+      let accepted = co_launch { try tls.accept(far) }
+      let streams = [try client().start(on: near, host: "localhost"), try accepted.join()]
+      // More than the sockets hold.
+      let bytes = [UInt8](repeating: 7, count: 4_000_000)
+      try co_timeout(.seconds(60)) {
+        try co_scope { scope in
+          for stream in streams {
+            scope.launch(name: "writer") {
+              try stream.write(bytes)
+              try stream.shutdownWrite()
+            }
+            scope.launch(name: "reader") {
+              var count = 0
+              while case let part = try stream.read(upTo: 100_000), !part.isEmpty { count += part.count }
+              #expect(count == bytes.count)
+            }
+          }
+        }
+      }
+    }
+  }
+
   @Test func `a handshake fits into the least stack`() async throws {
     try await onCoroutine {
       for name in ["server", "rsa"] {

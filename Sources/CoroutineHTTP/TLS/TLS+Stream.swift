@@ -10,20 +10,31 @@ import Glibc
 //   write: encrypt a piece, write the result
 //
 // One coroutine may read while another one writes. Both may have records for the peer: answers to the peer's key
-// updates come from the reader. So the output is written under a lock of coroutines, in the order in which OpenSSL
-// made it. The records of one call of `write` are complete when it returns.
+// updates, and alerts, come from the reader. So the output is written under a lock of coroutines, in the order in which
+// OpenSSL made it. The records of one call of `write` are complete when it returns.
+//
+// Invariants
+//  1. A reader waits for the peer's bytes only: neither for the lock of a writer, nor for room in the socket. Otherwise
+//     two ends whose writers wait for each other's readers would wait for ever. What it cannot write at once leaves with
+//     the next write, before which no peer may expect it (RFC 8446, 4.6.3).
+//  2. Whoever has unlocked `output` looks once more whether OpenSSL has made output meanwhile, and whoever has made some
+//     tries the lock. So one of the two writes it.
+//  3. `block` has been taken from OpenSSL and is used under `output`. A write that was given up leaves its rest there, so
+//     the records stay whole.
 
 extension TLS {
   /// A connection with TLS: the verbs of `Connection`, with the same promises.
   ///
   /// It is closed with its connection, at the latest when its last reference is released.
   public final class Stream: @unchecked Sendable {
-    // Sound because `tls` has its own lock, and the other properties do not change after the handshake; `onEnd`
-    // is used by `close` and `deinit`, after every other use.
+    // Sound because `tls` has its own lock, `block` belongs to the owner of `output`, and the other properties do not
+    // change after the handshake; `onEnd` is used by `deinit`, after every other use.
     /// The connection below, for its addresses and options.
     public let connection: Connection
     private let tls: OpaquePointer
     private let output = FairMutex()
+    private var block = UnsafeMutableRawBufferPointer(start: nil, count: 0)
+    private var blockSent = 0
     /// Receives the session of a client that can be resumed.
     var onEnd: (@Sendable (TLSSessionTicket) -> Void)?
 
@@ -41,6 +52,7 @@ extension TLS {
     deinit {
       keepSession()
       connection.close()
+      free(block.baseAddress)
       ctls_destroy(tls)
     }
 
@@ -96,14 +108,40 @@ extension TLS {
 
     // MARK: Bytes of the connection
 
+    /// Writes what OpenSSL has made for the peer; suspends while the peer takes nothing.
     private func send() throws {
-      try output.withLock {
-        var count = 0
-        while let bytes = ctls_take_output(tls, &count) {
-          defer { free(bytes) }
-          try connection.write(UnsafeRawBufferPointer(start: bytes, count: count))
+      repeat {
+        try output.withLock {
+          while let rest = nextOutput() {
+            let before = connection.bytesWritten
+            defer { blockSent += connection.bytesWritten - before }
+            try connection.write(rest)
+          }
+        }
+      } while ctls_has_output(tls) != 0
+    }
+
+    /// Writes what OpenSSL has made, as far as that needs no wait; an error shows in the next read or write.
+    private func sendNow() {
+      while ctls_has_output(tls) != 0, output.tryLock() {
+        defer { output.unlock() }
+        while let rest = nextOutput() {
+          guard let count = try? connection.sendNow(rest), count > 0 else { return }
+          blockSent += count
         }
       }
+    }
+
+    /// The next bytes for the peer; nil if there are none. The caller holds `output`.
+    private func nextOutput() -> UnsafeRawBufferPointer? {
+      if blockSent == block.count {
+        free(block.baseAddress)
+        var count = 0
+        let bytes = ctls_take_output(tls, &count)
+        block = UnsafeMutableRawBufferPointer(start: bytes, count: bytes == nil ? 0 : count)
+        blockSent = 0
+      }
+      return block.isEmpty ? nil : UnsafeRawBufferPointer(rebasing: block[blockSent...])
     }
 
     private func receiveRecords(_ beforeWaiting: () -> Void) throws {
@@ -133,7 +171,7 @@ extension TLS {
       try co_checkCancelled()
       while true {
         if let count = try decrypt(room()) { return count }
-        try send()
+        sendNow()
         try receiveRecords(beforeWaiting)
       }
     }
@@ -141,7 +179,10 @@ extension TLS {
     func receiveNow(into room: UnsafeMutableRawBufferPointer) throws -> Int? {
       while true {
         if let count = try decrypt(room) { return count }
-        guard let count = try connection.receiveNow(into: roomForRecords) else { return nil }
+        guard let count = try connection.receiveNow(into: roomForRecords) else {
+          ctls_release_room(tls)
+          return nil
+        }
         ctls_received(tls, count)
       }
     }
@@ -155,7 +196,7 @@ extension TLS {
       case CTLS_WANTS_INPUT: return nil
       case CTLS_ENDED: return 0
       default:
-        try? send()
+        sendNow()
         throw failure
       }
     }
@@ -199,13 +240,19 @@ extension TLS {
     public func shutdownWrite() throws {
       ctls_shutdown(tls)
       try send()
-      try connection.shutdownWrite()
+      // A reader may be writing an alert, which would make the connection busy.
+      try output.withLock { try connection.shutdownWrite() }
     }
 
-    /// Closes the connection.
+    /// Tells the peer that no more bytes follow, and closes the connection.
     ///
-    /// The peer is not told, so end the output first. Never suspends; any thread.
-    public func close() { connection.close() }
+    /// If a write waits, or the system takes no byte now, the peer is not told, and sees that the stream is cut off.
+    /// Never suspends; any thread.
+    public func close() {
+      ctls_shutdown(tls)
+      sendNow()
+      connection.close()
+    }
   }
 }
 #endif
