@@ -243,7 +243,8 @@ struct ClientTests {
         while let connection = try? listener.accept() {
           count.withLock { $0 += 1 }
           let transport = Transport(connection: connection, tls: isSecure ? try tls.accept(connection) : nil)
-          while case let request = try transport.next(), !request.isEmpty {
+          // The client resets what it gives up with unread bytes.
+          while case let request = (try? transport.next()) ?? "", !request.isEmpty {
             let answer = "HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\nanswer"
             try transport.send(answer)
             if isSent.isSettled { continue }
