@@ -52,6 +52,7 @@ struct BlockingThreadTests {
     for died in [onWorker, onQueue] {
       let words = String(decoding: died?.standardErrorContent ?? [], as: UTF8.self)
       #expect(words.contains("Coroutine: coroutine \"leaves\" (id "), "\(words)")
+      #expect(words.contains(" has ended its thread "), "\(words)")
       #expect(words.contains("launched at ") && words.contains("BlockingThreadTests.swift:"), "\(words)")
     }
   }

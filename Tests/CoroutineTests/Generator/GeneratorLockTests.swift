@@ -186,6 +186,27 @@ struct GeneratorLockTests {
     }
   }
 
+  @Test(arguments: Kind.free, ["the coroutine", "another", "a thread"])
+  func `a read or a permit that a body has at its end is given back by whoever wants to`(_ kind: Kind, _ who: String)
+    async throws
+  {
+    let locks = Locks()
+    try await onSerialQueue {
+      let body = co_sequence(of: Int.self) { _ in
+        if kind == .read { try locks.lock.lockRead() } else { try locks.permit.acquire() }
+      }
+      #expect(body.next() == nil)
+      #expect(!locks.areFree)
+      let give: @Sendable () -> Void = { if kind == .read { locks.lock.unlockRead() } else { locks.permit.release() } }
+      switch who {
+      case "the coroutine": give()
+      case "another": try co_launch { give() }.join()
+      default: try co_blocking { give() }
+      }
+    }
+    #expect(locks.areFree)
+  }
+
   @Test func `a body unlocks what its consumer has locked`() async throws {
     try await onSerialQueue {
       let mutex = FairMutex()
