@@ -99,11 +99,16 @@ static bool look_at_threads(unsigned long *switches) {
   return awake == 0;
 }
 
-// Looks twice. The threads are looked at one after the other: one that wakes another meanwhile, and sleeps before its turn,
-// would be missed, and may have left the other one inside of a lock of Swift's. One that has slept at both looks without a
-// switch has slept between them, so at that moment all of them did. The time between is that of a thread whose timer is about
-// to end, as a watchdog's that has just seen the last coroutine.
 bool cts_other_threads_sleep(void) {
+  unsigned long switches;
+  return look_at_threads(&switches);
+}
+
+// Looks twice. The threads are looked at one after the other: one that wakes another meanwhile, and sleeps before its
+// turn, would be missed, and may have left the other one inside of a lock of Swift's. One that has slept at both looks
+// without a switch has slept between them, so at that moment all of them did. The time between is that of a thread
+// whose timer is about to end, as a watchdog's that has just seen the last coroutine.
+bool cts_may_fork(void) {
   unsigned long first, second;
   if (!look_at_threads(&first)) return false;
   nanosleep(&(struct timespec){.tv_nsec = 30 * 1000 * 1000}, NULL);

@@ -123,7 +123,7 @@ func forks(after step: Step, _ name: String, _ body: @escaping @Sendable () thro
   Step("after \(step.name)") {
     guard step.run() else { return false }
     // This is about what the runtime knows, and not about locks of others that a fork may find taken.
-    while !cts_other_threads_sleep() { sched_yield() }
+    while !cts_may_fork() { sched_yield() }
     return Step("after \(step.name): \(name)", body).runInChild()
   }
   .runInChild()

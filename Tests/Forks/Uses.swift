@@ -32,7 +32,7 @@ private enum Wanted {
       },
       nil
     )
-    while !cts_other_threads_sleep() { sched_yield() }
+    while !cts_may_fork() { sched_yield() }
     return 7
   }()
 }

@@ -47,11 +47,11 @@ func run(_ part: String) throws -> Bool {
     // A child that works, then the parent, then a child that is refused; the first child's children are refused, too.
     let child = Step("a child that forks after its use") {
       guard try co_launch({ 1 }).blockingWait() == 1 else { return false }
-      while !cts_other_threads_sleep() { sched_yield() }
+      while !cts_may_fork() { sched_yield() }
       return Step("its child") { isRefused() }.runInChild()
     }
     guard child.runInChild(), try co_launch({ 1 }).blockingWait() == 1 else { return false }
-    while !cts_other_threads_sleep() { sched_yield() }
+    while !cts_may_fork() { sched_yield() }
     let late = Step("a late child") { isRefused() }
     guard late.runInChild() else { return false }
     return try co_launch { 1 }.blockingWait() == 1
@@ -77,7 +77,7 @@ func run(_ part: String) throws -> Bool {
     return cts_end_of(Forking.child) == 0
   case "dispatch":
     useDispatch()
-    while !cts_other_threads_sleep() { sched_yield() }
+    while !cts_may_fork() { sched_yield() }
     return childOfDispatch.runInChild()
   case "servers":
     var folder = Array("/tmp/coroutine-forks-XXXXXX".utf8CString)

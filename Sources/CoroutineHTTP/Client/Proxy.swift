@@ -45,9 +45,9 @@ struct Proxies: Sendable {
 
   /// Whether a host is excepted, as curl reads it.
   ///
-  /// `example.org`, `.example.org` and `*.example.org` stand for the domain and all below it, also with a dot at the end
-  /// of the one or of the other; `10.0.0.0/8` and `fd00::/8` for the addresses of a network. In addition to curl, a port
-  /// may follow.
+  /// `example.org`, `.example.org` and `*.example.org` stand for the domain and all below it, also with a dot at the
+  /// end of the one or of the other; `10.0.0.0/8` and `fd00::/8` for the addresses of a network. In addition to curl, a
+  /// port may follow.
   private static func isException(_ text: String, _ origin: Origin) -> Bool {
     if text == "*" { return true }
     var name = text[...]

@@ -45,7 +45,8 @@ extension TLS {
     /// Adds a certificate for clients that ask for a server name, which may begin with `*.`.
     ///
     /// A name itself goes before a pattern, and what was added last before what was added earlier. A final dot does not
-    /// count. Other clients get the first certificate. Throws as the initialiser. Any thread; counts for later handshakes.
+    /// count. Other clients get the first certificate. Throws as the initialiser. Any thread; counts for later
+    /// handshakes.
     public func add(serverName: String, certificateChain: String, privateKey: String) throws {
       try change { $0.files.append(Files(name: serverName, chain: certificateChain, key: privateKey)) }
     }
@@ -70,7 +71,8 @@ extension TLS {
     /// Reads all files again, for handshakes that begin later; connections that exist are not changed.
     ///
     /// Sessions can still be resumed, unless the roots of ``verifyClients(roots:isRequired:)`` have changed: a client
-    /// that would not be let in now is not let in by its session either. If it throws, the certificates stay as they were. Any thread.
+    /// that would not be let in now is not let in by its session either. If it throws, the certificates stay as they
+    /// were. Any thread.
     public func reload() throws { try change { _ in } }
 
     private func change(_ body: (inout Settings) -> Void) throws {

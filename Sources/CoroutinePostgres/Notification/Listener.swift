@@ -116,6 +116,7 @@ final class Listener: Sendable {
   }
 
   private func tellGap(but new: PostgresNotifications? = nil) {
+    // In any order: a server is outside of worlds, and no listener waits for another.
     let all = state.withLock { $0.listeners.values.flatMap { $0.values.compactMap(\.listener) } }
     for each in all where each !== new { each.deliver(.gap) }
   }
@@ -192,6 +193,7 @@ final class Listener: Sendable {
   private func consume(_ wire: Wire, asks: Bool) throws {
     let needed = try state.withLock { state in
       if state.wire !== wire { throw wire.lost() }
+      // In any order: a server is outside of worlds, and no listener waits for another.
       return Set(state.listeners.keys)
     }
     if asks, let channel = wire.channels.first {
@@ -210,6 +212,7 @@ final class Listener: Sendable {
       let payload = String(cString: notification.pointee.extra)
       let sender = notification.pointee.be_pid
       PQfreemem(notification)
+      // In any order: a server is outside of worlds, and no listener waits for another.
       let all = state.withLock { $0.listeners[channel]?.values.compactMap(\.listener) ?? [] }
       for listener in all { listener.deliver(.payload(payload, from: sender)) }
     }
@@ -242,6 +245,7 @@ final class Listener: Sendable {
     let (reader, listeners, wire) = state.withLock { state in
       state.isEnded = true
       defer { (state.listeners, state.wire) = ([:], nil) }
+      // In any order: a server is outside of worlds, and no listener waits for another.
       return (state.reader, state.listeners.values.flatMap { $0.values.compactMap(\.listener) }, state.wire)
     }
     reader?.cancel()

@@ -207,8 +207,8 @@ extension WorkQueue {
   ///   - onEvent: Told what happens.
   ///   - onDiscard: Runs in the transaction that gives a job up, after its last failure or by ``WorkJob/discard(_:)``:
   ///     what it writes is there once, if and when the job is discarded. If it throws, the job is not discarded: it
-  ///     runs again after `backoff`, and the attempt does not count. Not for a job whose payload cannot be decoded, nor for
-  ///     one whose last worker has died.
+  ///     runs again after `backoff`, and the attempt does not count. Not for a job whose payload cannot be decoded, nor
+  ///     for one whose last worker has died.
   ///   - handle: Runs for each job.
   /// - Throws: The cancellation error; `WorkError.olderTables` and `newerTables`; the server's error if a right is
   ///   missing; `.ended` if the pool is closed.

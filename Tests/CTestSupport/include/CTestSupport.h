@@ -43,9 +43,13 @@ typedef enum cts_start_kind {
 /// Starts a shell that runs `command`, and returns its number, or -1. Ends with `cts_end_of`.
 int cts_start(cts_start_kind kind, const char *command);
 
-/// Whether every thread but the calling one sleeps. A running thread may hold a lock of the C library, of Swift's
-/// runtime or of Dispatch, which would stay locked in a forked child.
+/// Whether every thread but the calling one sleeps, as far as a look at one after the other tells.
 bool cts_other_threads_sleep(void);
+
+/// Whether every thread but the calling one has slept at one moment, some milliseconds ago. A running thread may hold a
+/// lock of the C library, of Swift's runtime or of Dispatch, which would stay locked in a forked child. Never true
+/// while a shared worker is busy: then the watchdog's thread wakes every two milliseconds.
+bool cts_may_fork(void);
 
 /// Makes the calling thread, and every thread that it creates from now on, use one processor of those that it may use.
 /// Returns 0 or an error number.

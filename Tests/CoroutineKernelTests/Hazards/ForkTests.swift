@@ -64,7 +64,7 @@ private func firstNotRefused() -> Int32 {
 }
 
 private func firstNotRefusedWhenQuiet() -> Int32 {
-  while !cts_other_threads_sleep() { sched_yield() }
+  while !cts_may_fork() { sched_yield() }
   return firstNotRefused()
 }
 
@@ -78,7 +78,7 @@ private func launchInherited() throws {
   try co_launch { try co_delay(.milliseconds(1)) }.blockingWait()
   // On queues of their own: while a shared worker is busy, the watchdog's thread wakes every two milliseconds.
   inherited.withLock { $0 = co_launch(on: DispatchQueue(label: "inherited")) { try co_delay(.seconds(1000)) } }
-  while !CoroutineRuntime.dump().contains("waiting") || !cts_other_threads_sleep() { sched_yield() }
+  while !CoroutineRuntime.dump().contains("waiting") || !cts_may_fork() { sched_yield() }
 }
 
 /// Attaches a handler on a queue and one that follows a timer, and sets a timer of Dispatch; returns the number of the
@@ -169,7 +169,7 @@ struct ForkTests {
     let end = await #expect(processExitsWith: .success, observing: [\.standardErrorContent]) {
       try launchInherited()
       let job = co_launch(on: DispatchQueue(label: "forks")) { () -> Int32 in
-        while !cts_other_threads_sleep() { sched_yield() }
+        while !cts_may_fork() { sched_yield() }
         return cts_fork(30)
       }
       let child = try synchronously { try job.blockingWait() }
