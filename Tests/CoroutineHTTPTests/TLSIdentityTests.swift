@@ -7,7 +7,7 @@ import Testing
 
 @testable import CoroutineHTTP
 
-/// Who is let in, and as whom: sessions, certificates of clients, names of servers.
+/// Who is let in, and under which identity: sessions, certificates of clients, names of servers.
 @Suite("TLS identities", .timeLimit(.minutes(5)))
 struct TLSIdentityTests {
   private typealias Echo = TLSTests.Echo
