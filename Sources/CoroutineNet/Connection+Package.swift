@@ -35,7 +35,8 @@ extension Connection {
   ///
   /// Never suspends.
   package func sendNow(_ bytes: UnsafeRawBufferPointer) throws -> Int {
-    let count = try now(.writing, "writing to") { clinux_send($0, bytes.baseAddress.unsafelyUnwrapped, bytes.count) } ?? 0
+    let count =
+      try now(.writing, "writing to") { clinux_send($0, bytes.baseAddress.unsafelyUnwrapped, bytes.count) } ?? 0
     written.store(written.load(ordering: .relaxed) &+ count, ordering: .releasing)
     return count
   }

@@ -79,7 +79,8 @@ final class ClientPool: Sendable {
   }
 
   /// The hosts of which something is kept.
-  // In any order: they are counted.
+  ///
+  /// In any order: they are counted.
   var hostCount: Int { state.withLock { Set($0.hosts.keys).union($0.idle.keys).count } }
 
   /// Returns the connection that was used last, unless the server has closed it, or has sent what nobody asked for.
