@@ -94,17 +94,20 @@ int ctls_new_session(SSL *ssl, SSL_SESSION *session) {
   return 1;
 }
 
-static void set_host(SSL *ssl, const char *host) {
+// Returns 1, or 0 if there is no memory: then no name would be checked.
+static int set_host(SSL *ssl, const char *host) {
   unsigned char address[16];
   X509_VERIFY_PARAM *parameters = SSL_get0_param(ssl);
-  if (inet_pton(AF_INET, host, address) == 1 || inet_pton(AF_INET6, host, address) == 1) {
-    X509_VERIFY_PARAM_set1_ip_asc(parameters, host);
-  } else {
-    SSL_set_tlsext_host_name(ssl, host);
-    X509_VERIFY_PARAM_set_hostflags(parameters, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS);
-    SSL_set1_host(ssl, host);
-  }
+  if (inet_pton(AF_INET, host, address) == 1 || inet_pton(AF_INET6, host, address) == 1)
+    return X509_VERIFY_PARAM_set1_ip_asc(parameters, host);
+  SSL_set_tlsext_host_name(ssl, host);
+  X509_VERIFY_PARAM_set_hostflags(parameters, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS);
+  return SSL_set1_host(ssl, host);
 }
+
+// The most bytes of output that a reader adds to: answers that the peer asks for, and does not read. Beyond what a few
+// writers add.
+enum { MOST_UNREAD = 1 << 20 };
 
 ctls *ctls_create(ctls_context *context, const char *host) {
   ERR_clear_error();
@@ -127,7 +130,10 @@ ctls *ctls_create(ctls_context *context, const char *host) {
   BIO_set_init(bio, 1);
   SSL_set_bio(ssl, bio, bio);
   SSL_set_ex_data(ssl, ssl_index, tls);
-  if (host != NULL) set_host(ssl, host);
+  if (host != NULL && set_host(ssl, host) != 1) {
+    ctls_destroy(tls);
+    return NULL;
+  }
   if (context->is_server) {
     SSL_set_accept_state(ssl);
   } else {
@@ -191,6 +197,13 @@ ctls_result ctls_read(ctls *tls, void *bytes, size_t count, size_t *done) {
   pthread_mutex_lock(&tls->lock);
   ERR_clear_error();
   *done = 0;
+  if (tls->output_count > MOST_UNREAD) {
+    static const char words[] = "the peer does not read the answers that it asks for";
+    if (!tls->has_failed) memcpy(tls->error, words, sizeof words);
+    tls->has_failed = 1;
+    pthread_mutex_unlock(&tls->lock);
+    return CTLS_FAILED;
+  }
   int code = SSL_read_ex(tls->ssl, bytes, count, done);
   ctls_result result = code == 1 ? CTLS_DONE : result_of(tls, code);
   pthread_mutex_unlock(&tls->lock);

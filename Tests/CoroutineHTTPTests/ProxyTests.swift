@@ -149,6 +149,7 @@ struct ProxyTests {
     "http://user:secret@a:1/path", "https://user:secret@a:1", "user:secret@a b:1", "http://user:secret@", "user:secret",
     "http://user:secret", "http://user:se/cret@a:1", "http://user:se?cret@a:99999", "http://user:sec@ret@a:b",
     "user:secret@a://b", "http:/user:secret@a", "http://user:secret\u{7}@a",
+    "http://user:secret:1@\u{301}a/",
   ])
   func `no error shows the user and the password of a URL`(_ text: String) async throws {
     try await onCoroutine {

@@ -302,6 +302,20 @@ struct TLSTests {
     }
   }
 
+  /// OpenSSL checks no name if it is empty, and takes one with a dot in front for all below it.
+  @Test(arguments: ["", ".", "..", ".localhost", ".localhost."])
+  func `a host without a name is refused, and not taken for every name`(_ host: String) async throws {
+    try await onCoroutine {
+      let listener = try Listener.bind(.loopback(port: 0))
+      let connection = try Connection.connect(to: listener.address)
+      defer { connection.close() }
+      var client = TLS.Client()
+      client.trustedRoots = try Certificates.shared().path("ca.pem")
+      let error = #expect(throws: TLSError.self) { _ = try client.start(on: connection, host: host) }
+      #expect(error?.description.contains("no name of a host") == true, "\(String(describing: error))")
+    }
+  }
+
   @Test func `no path and no name with a zero byte reaches OpenSSL`() async throws {
     try await onCoroutine {
       let files = try Certificates.shared()

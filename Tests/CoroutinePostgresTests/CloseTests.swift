@@ -55,7 +55,8 @@ struct CloseTests {
         try holder.run("select pg_advisory_lock(\(key))")
         try co_scope { scope in
           let running = scope.launch { try db.pipeline.first("select 7 from pg_advisory_lock(\(key))", as: Int.self) }
-          let locks: SQL = "select count(*) from pg_locks where locktype = 'advisory' and not granted"
+          let locks: SQL =
+            "select count(*) from pg_locks where locktype = 'advisory' and not granted and objid::int8 = \(key)"
           while try other.first(locks, as: Int.self) == 0 { try co_delay(.milliseconds(2)) }
           let closing = scope.launch { try db.close(drain: .seconds(600)) }
           while kind({ try db.run("select 1") }) != .ended { try co_yield() }

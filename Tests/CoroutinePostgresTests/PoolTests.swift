@@ -92,6 +92,8 @@ struct PoolTests {
       "/* set */ create temp table mine (a int)", "select 1 as a into temporary mine",
       "create temporary view mine as select 1 as a", "select pg_advisory_lock(\(1))",
       "with a as (select pg_try_advisory_lock(1)) select * from a", "select set_config('work_mem', \("77MB"), false)",
+      "create table pg_temp.mine (a int)", "with a as (select 1) select * into temp mine from a",
+      "create function pg_temp.mine() returns int language sql as 'select 1'",
       "prepare mine as select 1", "listen mine", "discard plans", "set role pg_read_all_data",
     ]
     let left: SQL = """

@@ -60,11 +60,21 @@ struct RefusedTests {
     }
   }
 
+  @Test func `a column with the name of a kind of table changes no session`() throws {
+    for text: SQL in ["create index on w (temp)", "create table w (temp int)", "create view v as select temp from w"] {
+      #expect(try !text.changesSession(), "\(text)")
+    }
+    for text: SQL in ["create temp table w (a int)", "create or replace temporary view v as select 1"] {
+      #expect(try text.changesSession(), "\(text)")
+    }
+    #expect(try !("select 1 -- x\r where \(true)" as SQL).changesSession())
+  }
+
   @Test func `control of a transaction is refused on every route, and nothing of others is lost`() async throws {
     let controls: [SQL] = [
       "begin", " -- a\n/* b /* c */ */ BEGIN", ";start transaction", "commit", "end", "abort", "rollback",
       "rollback to savepoint a", "savepoint a", "release savepoint a", "rollback and chain", "prepare transaction 'a'",
-      "commit prepared 'a'",
+      "commit prepared 'a'", "-- a\rcommit",
     ]
     try await withPool { db in
       try db.withTable("a int") { table in

@@ -179,6 +179,11 @@ struct ValueTests {
         #expect(kind { _ = try connection.first("select \(date)::timestamp", as: Date.self) } == .decoding)
         #expect(try connection.first("select \(date)", as: Date.self) == date)
       }
+      // A transaction may have a zone of its own, which ends with it.
+      try far.transaction { t in
+        try t.run("set local timezone = 'America/New_York'")
+        #expect(kind { _ = try t.first("select \(date)::timestamp", as: Date.self) } == .decoding)
+      }
       #expect(try far.first("select \(date)::timestamp", as: Date.self) == date)
     }
   }

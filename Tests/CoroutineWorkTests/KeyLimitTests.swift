@@ -98,6 +98,24 @@ struct KeyLimitTests {
     }
   }
 
+  @Test func `a key that has used up its rate keeps out no other, and an empty key is a key`() async throws {
+    try await withSchema { db, schema in
+      let limit = WorkKeyLimit(concurrency: 100, count: 1, per: .seconds(3_600))
+      let queue = WorkQueue<Task>("q", on: db, schema: schema, options: limited(limit))
+      try Work.enqueue(["a", "a", "a", "b", ""].map { try queue.draft(Task(number: 0), key: $0) }, on: db)
+      func claim() throws -> [String?] {
+        try db.transaction { t in
+          try queue.core.table.claim(1, limit: limit, after: nil, lease: .seconds(60), worker: "w", t).jobs.map(\.key)
+        }
+      }
+      #expect(try [claim(), claim(), claim(), claim()] == [[""], ["a"], ["b"], []])
+      for seconds in [Double.infinity, -.infinity, .nan] {
+        let never = try queue.draft(Task(number: 0), at: Date(timeIntervalSince1970: seconds))
+        #expect(throws: PostgresError.self) { try Work.enqueue([never], on: db) }
+      }
+    }
+  }
+
   @Test func `a job that fails holds up no other of its key, and time alone lets the next ones begin`() async throws {
     try await withSchema { db, schema in
       var options = limited(WorkKeyLimit(concurrency: 1, count: 2, per: .milliseconds(200)))

@@ -118,7 +118,8 @@ final class HTTPConnection: @unchecked Sendable {
   func hasExpired(_ most: HTTPService.Limits) -> Bool {
     let seen = phase.seen
     let written = transport.connection.bytesWritten
-    guard seen == lastSeen, written == lastWritten else {
+    // Only where the client is to take something: answers of TLS, which it may ask for, are no progress of a request.
+    guard seen == lastSeen, written == lastWritten || Phase.kind(of: seen) != .writing else {
       (lastSeen, lastWritten, unchanged) = (seen, written, 0)
       return false
     }

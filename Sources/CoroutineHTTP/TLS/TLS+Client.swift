@@ -105,6 +105,10 @@ extension TLS {
       try TLS.checkForZero(host)
       // The final dot of an absolute name is in no certificate, and not sent (RFC 6066, 3).
       let host = host.hasSuffix(".") ? String(host.dropLast()) : host
+      // OpenSSL checks no name if there is none, and takes one with a dot in front for all below it.
+      guard let first = host.utf8.first, first != UInt8(ascii: ".") else {
+        throw TLSError("\"\(host.asName)\" is no name of a host; correct it")
+      }
       let sessions = try sessions()
       let stream = try Stream(connection, sessions.context, host: host)
       if let session = sessions.take(host) { stream.resume(session) }

@@ -206,7 +206,8 @@ extension String {
       scheme = self[..<colon] + "://"
       rest = self[colon...].dropFirst(3)
     }
-    if let at = rest.lastIndex(of: "@") {
+    // By bytes: with a combining mark behind it, it is another Character.
+    if let at = rest.utf8.lastIndex(of: UInt8(ascii: "@")) {
       // Before the `@`, the scheme may be none.
       return "\(scheme.contains("@") ? "" : scheme)…\(rest[at...])".asName.quoted
     }

@@ -42,7 +42,9 @@ final class PipelineGroup: PostgresSession, Sendable {
       } catch is NeedsConnection {
         // On one of the pool's connections, which is reset after it.
         return PostgresRows(try core.with { try $0.run(statement) })
-      } catch let error as PostgresError where error.isOutdated && outdated < state.withLock({ $0.wires.count }) {
+      } catch let error as PostgresError
+        where error.isOutdated && !statement.mayCommitInside && outdated < state.withLock({ $0.wires.count })
+      {
         // It has not run, and may be as old on each of the others.
         outdated += 1
       }

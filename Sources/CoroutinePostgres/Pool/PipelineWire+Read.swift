@@ -51,10 +51,10 @@ extension PipelineWire {
   /// Where the socket has no room, libpq reads, so that the server goes on. The reader is not woken by what is read
   /// already: without this the results would wait for the next input, for as long as the next statement takes.
   func takeReadAhead() {
-    guard !sent.isEmpty, PQisBusy(wire.pg) == 0 else { return }
     // The reader finds the end, and fails the others.
-    // A retired connection that has no statement any more ends in the same way.
-    if takeRead().loss != nil || mayEnd { wire.shutDown() }
+    if !sent.isEmpty, PQisBusy(wire.pg) == 0, takeRead().loss != nil { return wire.shutDown() }
+    // A retired connection that has no statement any more ends in the same way, also if none was sent.
+    if mayEnd { wire.shutDown() }
   }
 
   /// Takes what libpq has read.

@@ -52,7 +52,7 @@ struct StatementWords {
   private var isWithHold = false
 
   private static let telling: Set<String> = [
-    "temp", "temporary", "into", "true", "false", "drop", "commit", "set_config", "pg_advisory_lock",
+    "temp", "temporary", "pg_temp", "into", "true", "false", "drop", "commit", "set_config", "pg_advisory_lock",
     "pg_advisory_lock_shared", "pg_try_advisory_lock", "pg_try_advisory_lock_shared",
   ]
 
@@ -61,7 +61,9 @@ struct StatementWords {
     let text = word.count > 32 ? "" : String(decoding: word, as: UTF8.self).lowercased()
     if first.isEmpty { first = text } else if second.isEmpty { second = text }
     if text == "hold", last == "with" { isWithHold = true }
-    if Self.telling.contains(text) { others.insert(text) }
+    // A column may have this name.
+    let isName = text.hasPrefix("temp") && !["create", "replace", "local", "global", "into"].contains(last)
+    if Self.telling.contains(text), !isName { others.insert(text) }
     last = text
   }
 
@@ -81,11 +83,12 @@ struct StatementWords {
     case "reset", "discard", "listen", "unlisten", "load", "prepare": true
     case "declare" where isWithHold: true
     case "create": isTemporary && !others.isSuperset(of: ["commit", "drop"])
-    case "select" where others.contains("into") && isTemporary: true
+    case "select" where others.contains("into") && isTemporary, "with" where others.contains("into") && isTemporary:
+      true
     default: takesSessionLock || (others.contains("set_config") && !isForTransaction)
     }
   }
-  private var isTemporary: Bool { others.contains("temp") || others.contains("temporary") }
+  private var isTemporary: Bool { !others.isDisjoint(with: ["temp", "temporary", "pg_temp"]) }
   private var takesSessionLock: Bool { others.contains { $0.hasPrefix("pg_") } }
   /// Of `set_config`: its third value, if that is in the text.
   private var isForTransaction: Bool { others.contains("true") && !others.contains("false") }
@@ -105,7 +108,7 @@ private struct StatementScanner {
       switch bytes[at] {
       case UInt8(ascii: "'"): skipQuoted(escapes: false)
       case UInt8(ascii: "\""): skipQuoted(escapes: false)
-      case UInt8(ascii: "-") where follows("--"): skip { $0 == UInt8(ascii: "\n") }
+      case UInt8(ascii: "-") where follows("--"): skip { $0 == UInt8(ascii: "\n") || $0 == UInt8(ascii: "\r") }
       case UInt8(ascii: "/") where follows("/*"): skipComment()
       case UInt8(ascii: "$"): readDollar()
       case let byte where isWord(byte): readWord()

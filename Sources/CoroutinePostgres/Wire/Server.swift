@@ -60,7 +60,7 @@ struct Server: Sendable {
       throw Self.unreadable("a port that is no number from 1 to 65535")
     }
     // The name of an abstract socket begins with @.
-    for host in Self.list(given["host"]) where host.dropFirst().contains("@") {
+    for host in Self.list(given["host"]) where !host.hasPrefix("/") && host.dropFirst().contains("@") {
       throw Self.unreadable("a host with an @ in it")
     }
     if isURL, given["dbname"]?.contains("@") == true { throw Self.unreadable("a database with an @ in its name") }

@@ -104,6 +104,9 @@ extension SQL {
   /// A c, a space, and the first byte of a comment and of an empty statement.
   private static let copyBegins: [UInt8] = Array("cC \n\t\r\u{0B}\u{0C}-/;".utf8)
 
+  /// Whether a part of it may have been committed although it has failed: it is not run again.
+  var mayCommitInside: Bool { firstWord == "call" || firstWord == "do" }
+
   /// All words in lower case; a name like `updated_at` is one.
   private var words: Set<Substring> {
     Set(text.lowercased().split { !($0.isLetter || $0.isNumber || $0 == "_" || $0 == "$") })

@@ -242,7 +242,7 @@ extension Wire {
       let name = prepared.remove(StatementCache.Key(statement))
       if let name, isIdle, !isGone { try call { PQsendQuery(pg, "deallocate \(name)") } }
       // In a transaction nothing more can run; the next one prepares it again.
-      guard isIdle else { throw error }
+      guard isIdle, !statement.mayCommitInside else { throw error }
       return try runPrepared(statement)
     }
   }
@@ -384,13 +384,15 @@ extension Wire {
   }
 
   /// The next result of the statement; nil after the last one.
+  ///
+  /// A transaction may have a zone of its own, which ends with it.
   func nextResult() throws -> ResultMemory? {
     while PQisBusy(pg) == 1 {
       try untilReadable()
       // After a loss, PQgetResult returns what the server has said last.
       if PQconsumeInput(pg) == 0 { break }
     }
-    if let result = PQgetResult(pg) { return ResultMemory(result, isUTC: isChanged ? readsUTC : isUTC) }
+    if let result = PQgetResult(pg) { return ResultMemory(result, isUTC: isChanged || !isIdle ? readsUTC : isUTC) }
     // In pipeline mode it ends one statement of several.
     if PQpipelineStatus(pg) == PQ_PIPELINE_OFF { settle() }
     return nil

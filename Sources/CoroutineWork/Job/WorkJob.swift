@@ -104,8 +104,10 @@ public final class WorkJob<Payload: Codable & Sendable>: Sendable {
   public func renew() throws {
     let lease = core.options.usedLease
     let asked = ContinuousClock.now
-    let found = try core.table.extend([(id, fence)], lease: lease, core.db.reserve)
-    guard found.first?.1 == "running" else {
+    // Bounded, because it may wait for a rescue, and others need the reserve.
+    guard try co_timeout(lease / 3, { try core.table.renew(id, fence: fence, lease: lease, core.db.reserve) }) else {
+      // Ends a job whose cancellation was asked for.
+      _ = try? core.table.extend([(id, fence)], lease: lease, core.db.reserve)
       running.lose(telling: onEvent)
       throw RunningJob.loss(id)
     }
@@ -201,7 +203,8 @@ extension QueueCore {
   ///
   /// Asks the server.
   func outcome(_ job: RunningJob, isDeleted: Bool) throws -> JobTable.Outcome {
-    let found = try db.reserve.transaction(retries: 3) { t in try table.outcome(job.id, fence: job.fence, t) }
+    // Not on a connection of the reserve: it waits for as long as the lost transaction takes to end.
+    let found = try db.transaction(retries: 3) { t in try table.outcome(job.id, fence: job.fence, t) }
     // Only the holder deletes it; and before the end of the lease, that is this worker.
     return found == .gone && isDeleted && ContinuousClock.now < job.until ? .committed : found
   }

@@ -122,6 +122,18 @@ struct JobTable: Sendable {
     )
   }
 
+  /// Extends the lease of one job; returns whether it is this worker's.
+  ///
+  /// Asks the server. It waits for a rescue that has begun, and looks again after it.
+  func renew(_ id: Int64, fence: Int64, lease: Duration, _ session: some PostgresSession) throws -> Bool {
+    try session.run(
+      """
+      update \(job) set lease_ends = now() + \(lease.milliseconds) * interval '1 ms'
+      where \(isHeld(id, fence)) and not cancel_asked
+      """
+    ).affected == 1
+  }
+
   /// The numbers of the first unfinished jobs of a key.
   ///
   /// Compared as a row, and in the order of one, because only the index `job_key` has that order. Of the key alone the

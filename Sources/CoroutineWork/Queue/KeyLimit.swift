@@ -14,7 +14,9 @@ import CoroutinePostgres
 public struct WorkKeyLimit: Sendable, Hashable {
   /// How many run at a time; at least 1.
   public var concurrency: Int
-  /// How many begin in each ``period`` at most, at least 1; nil for any number.
+  /// How many may begin at once, and how many in each ``period`` on the average, at least 1; nil for any number.
+  ///
+  /// So after a pause, up to twice as many may begin within one period.
   public var count: Int?
   /// The time for ``count``; at least a millisecond.
   ///
@@ -51,15 +53,27 @@ extension JobTable {
       select count(*) from \(job) r where r.queue = \(queue) and r.limit_key = k.limit_key and r.limit_key is not null
         and r.state = 'running'
       """
+    let (count, seconds) = (max(limit.count ?? 1, 1), max(limit.period, .milliseconds(1)) / .seconds(1))
+    // Before the limit of keys: those that have used up their rate would keep out all others.
+    let mayBegin: SQL =
+      limit.count == nil
+      ? "true"
+      : """
+      not exists (select from \(identifier: schema).key s where s.queue = \(queue) and s.key = k.limit_key
+        and s.tokens + extract(epoch from now() - s.tokens_at)::float8 * \(Double(count) / seconds) < 1)
+      """
+    // A key may be empty.
+    let isBehind: SQL = last.map { "j.limit_key > \($0)" } ?? "true"
     let keys = try t.all(
       """
       with recursive k as (
         (select a.limit_key, 1 as n from (
-          \(available) and j.limit_key > \(last ?? "") order by j.limit_key limit 1) a)
+          \(available) and \(isBehind) order by j.limit_key limit 1) a)
         union all
         select a.limit_key, k.n + 1 from k cross join lateral (
           \(available) and j.limit_key > k.limit_key order by j.limit_key limit 1) a where k.n < 1000),
-      wanted as materialized (select limit_key from k where (\(running)) < \(max(limit.concurrency, 1)) limit \(most)),
+      wanted as materialized (
+        select limit_key from k where (\(running)) < \(max(limit.concurrency, 1)) and \(mayBegin) limit \(most)),
       made as (
         insert into \(identifier: schema).key (queue, key) select \(queue), limit_key from wanted
         on conflict (queue, key) do nothing returning key),
@@ -71,7 +85,8 @@ extension JobTable {
       as: String.self
     )
     guard !keys.isEmpty else { return ([], nil) }
-    let (count, seconds) = (max(limit.count ?? 1, 1), max(limit.period, .milliseconds(1)) / .seconds(1))
+    // A bucket is forgotten some time after `used_at`, so that is not before it is full again.
+    let full = max(limit.period, .milliseconds(1)).milliseconds
     let rows = try t.run(
       """
       with k as (
@@ -81,7 +96,7 @@ extension JobTable {
         from \(identifier: schema).key where queue = \(queue) and key = any(\(keys))),
       room as materialized (
         select k.*, least(\(max(limit.concurrency, 1)) - (\(running)),
-          case when \(limit.count != nil) then floor(tokens)::int8 else 1000000 end) as free from k order by limit_key),
+          case when \(limit.count != nil) then floor(least(tokens, 1000000))::int8 else 1000000 end) as free from k order by limit_key),
       next as materialized (
         select n.id, room.limit_key from room cross join lateral (
           select j.id from \(job) j
@@ -89,7 +104,8 @@ extension JobTable {
           order by j.priority, j.at, j.id limit greatest(room.free, 0) for update skip locked) n
         limit \(most)),
       spent as (
-        update \(identifier: schema).key s set tokens = room.tokens - n.count, tokens_at = now(), used_at = now()
+        update \(identifier: schema).key s set tokens = room.tokens - n.count, tokens_at = now(),
+          used_at = now() + \(full) * interval '1 ms'
         from room join (select limit_key, count(*) as count from next group by limit_key) n using (limit_key)
         where s.queue = \(queue) and s.key = room.limit_key)
       update \(job) j set \(claimed(lease, worker)) from next where j.id = next.id returning \(Self.ofClaim)

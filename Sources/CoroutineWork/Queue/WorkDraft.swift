@@ -10,6 +10,13 @@ public struct WorkDraft: Sendable {
   var key: String?
   var priority = 0
   var at: Date?
+
+  /// When it is due, in seconds since 1970.
+  ///
+  /// Of a date that is infinite, or no number, one that the server refuses: no look at the queue could compute with it.
+  var seconds: Double? {
+    at.map { $0.timeIntervalSince1970.isNaN ? 1e15 : min(max($0.timeIntervalSince1970, -1e15), 1e15) }
+  }
 }
 
 extension WorkQueue {
@@ -93,7 +100,7 @@ extension Work {
         from unnest(\(all.map(\.core.queue)), \(all.map(\.payload)), \(all.map { marked($0.unique) }),
           \(all.map { marked($0.core.options.keyLimit == nil ? $0.key : nil) }),
           \(all.map { marked($0.core.options.keyLimit == nil ? nil : $0.key) }), \(all.map(\.priority)), \(all.map(\.core.options.attempts)),
-          \(all.map { $0.at?.timeIntervalSince1970 ?? .nan })) with ordinality
+          \(all.map { $0.seconds ?? .nan })) with ordinality
           as d (queue, payload, u, k, l, priority, attempts, at, n)),
       locked as (
         insert into \(identifier: schema).key as k (queue, key)
@@ -153,7 +160,9 @@ extension Work {
     let hook: @Sendable () -> Void = {
       var woken: Set<String> = []
       for draft in drafts {
-        if let at = draft.at, at > Date() { draft.core.station.expect(after: .seconds(at.timeIntervalSinceNow)) }
+        if let at = draft.at, at > Date(), at.timeIntervalSinceNow < 1e9 {
+          draft.core.station.expect(after: .seconds(at.timeIntervalSinceNow))
+        }
         if ready.contains(draft.core.queue), woken.insert(draft.core.queue).inserted { draft.core.wake() }
       }
     }

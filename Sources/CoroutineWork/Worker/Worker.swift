@@ -53,7 +53,7 @@ final class Worker<Payload: Codable & Sendable>: Sendable {
     link = Link(core, onEvent: onEvent)
     bell = core.wakeUps.addBell()
     member = StationMember(core, bell: bell, link: link)
-    claiming = BatchSize(concurrency)
+    claiming = BatchSize(min(concurrency, 1_024))
     room = FairSemaphore(concurrency)
   }
 
