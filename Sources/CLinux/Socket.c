@@ -65,7 +65,7 @@ int64_t clinux_send_file(int socket, int file, int64_t offset, size_t count) {
   struct broken_pipe state = block_broken_pipe();
   off_t from = offset;
   int64_t result = or_error(sendfile(socket, file, &from, count));
-  restore_broken_pipe(&state, result == -EPIPE);
+  restore_broken_pipe(&state, result, count);
   return result;
 }
 

@@ -26,6 +26,6 @@ int64_t clinux_splice_out(int pipe, int socket, size_t count) {
   struct broken_pipe state = block_broken_pipe();
   ssize_t result = splice(pipe, NULL, socket, NULL, count, SPLICE_F_MOVE | SPLICE_F_NONBLOCK);
   int64_t answer = result < 0 ? -errno : result;
-  restore_broken_pipe(&state, answer == -EPIPE);
+  restore_broken_pipe(&state, answer, count);
   return answer;
 }
