@@ -157,6 +157,34 @@ struct RefusedTests {
     }
   }
 
+  // The server takes a text to its first zero byte: without the condition, here.
+  @Test(arguments: [0, 256])
+  func `a zero byte in a text is refused on every route, and nothing of it is run`(cache: Int) async throws {
+    var options = PostgresPool.Options()
+    options.statementCache = cache
+    try await withPool(options) { db in
+      try db.withTable("a int") { table in
+        try db.run("insert into \(table) select * from generate_series(1, 10)")
+        let texts: [SQL] = [
+          SQL(unchecked: "delete from \(table) where true\0 and a = 0"), "delete from \(table) where true\0 and a = 0",
+          "delete from \(table) where true \(SQL(unchecked: "or true\0 ")) and a = \(5)",
+          SQL(unchecked: "delete from \(table) -- \0\n where a = $1", [0]), "\0delete from \(table)",
+        ]
+        let routes: [(SQL) throws -> Void] = [
+          { try db.run($0) }, { try db.pipeline.run($0) }, { text in try db.withConnection { _ = try $0.run(text) } },
+          { text in try db.transaction { _ = try $0.run(text) } },
+          { text in try db.transaction { t in try t.savepoint { _ = try $0.run(text) } } },
+        ]
+        for text in texts {
+          for (number, route) in routes.enumerated() {
+            #expect(kind { try route(text) } == .decoding, "\(number): \(text)")
+            #expect(try db.first("select count(*) from \(table)", as: Int.self) == 10, "\(number): \(text)")
+          }
+        }
+      }
+    }
+  }
+
   // libpq tells that a password is missing by no code.
   @Test func `a password that is missing is an error at once`() async throws {
     let cluster = try Cluster()
