@@ -534,5 +534,15 @@ struct ClientTests {
       #expect(error?.code == "INVALID_URL")
     }
   }
+
+  /// Behind an authority, `.evil.test/` would be a part of the host.
+  @Test(arguments: [".evil.test/", "@evil.test/", ":81/", "x", "http://evil.test/", "*", "/a#b", "/a b"])
+  func `a path that is none is refused before a connection is made`(_ path: String) async throws {
+    try await onCoroutine {
+      // Nothing listens there: a connection would be refused.
+      let request = HTTPRequest(method: .get, scheme: "http", authority: "127.0.0.1:1", path: path)
+      #expect(throws: HTTPError.self) { _ = try HTTPClient().send(request) }
+    }
+  }
 }
 #endif

@@ -92,7 +92,9 @@ public final class HTTPClient: Sendable {
       let url = "\(request.scheme ?? "")://\(request.authority ?? "")"
       throw request.authority?.contains("@") == true ? HTTPError.userInURL(url) : HTTPError.badURL(url)
     }
-    var url = RequestURL(origin: origin, path: request.path ?? "/")
+    let path = request.path ?? "/"
+    guard RequestURL.isPath(path) || path == "*" && request.method == .options else { throw HTTPError.badURL(path) }
+    var url = RequestURL(origin: origin, path: path)
     var redirects = 0
     while true {
       let response = try exchange(request, url, body, isIdempotent)

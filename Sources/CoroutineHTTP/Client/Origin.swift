@@ -52,6 +52,13 @@ struct RequestURL {
     self.path = path
   }
 
+  /// Whether a text is a path with its query, as a request has it.
+  ///
+  /// What is behind an authority must not be read as a part of that: `.evil.example/` would be another host.
+  static func isPath(_ text: String) -> Bool {
+    text.utf8.first == UInt8(ascii: "/") && text.utf8.allSatisfy { $0 > 0x20 && $0 < 0x7f && $0 != UInt8(ascii: "#") }
+  }
+
   init(_ text: String) throws(HTTPError) {
     guard text.utf8.allSatisfy({ $0 > 0x20 && $0 < 0x7f }), let colon = text.range(of: "://") else {
       throw .badURL(text)
