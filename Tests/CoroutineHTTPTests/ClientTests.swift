@@ -541,7 +541,8 @@ struct ClientTests {
     try await onCoroutine {
       // Nothing listens there: a connection would be refused.
       let request = HTTPRequest(method: .get, scheme: "http", authority: "127.0.0.1:1", path: path)
-      #expect(throws: HTTPError.self) { _ = try HTTPClient().send(request) }
+      let error = #expect(throws: HTTPError.self) { _ = try HTTPClient().send(request) }
+      #expect(error?.code == "INVALID_URL")
     }
   }
 }

@@ -174,6 +174,9 @@ struct RefusedTests {
           { try db.run($0) }, { try db.pipeline.run($0) }, { text in try db.withConnection { _ = try $0.run(text) } },
           { text in try db.transaction { _ = try $0.run(text) } },
           { text in try db.transaction { t in try t.savepoint { _ = try $0.run(text) } } },
+          { text in try db.transaction { t in try t.forEach(text) { _ in } } },
+          { text in try db.transaction { t in _ = try t.copyIn(text) { try $0(Array("1\n".utf8)) } } },
+          { text in try db.transaction { t in try t.copyOut(text) { _ in } } },
         ]
         for text in texts {
           for (number, route) in routes.enumerated() {

@@ -65,7 +65,9 @@ public final class HTTPClient: Sendable {
   /// have been done twice.
   ///
   /// - Parameters:
-  ///   - request: Has a scheme, an authority and a path. The fields of framing and `host` are the client's.
+  ///   - request: Has a scheme and an authority. Its path begins with `/`, in ASCII without spaces and without a
+  ///     fragment; nil is `/`, and OPTIONS may have `*`. Anything else is an error, and nothing is sent. The fields of
+  ///     framing and `host` are the client's.
   ///   - body: The body; its length is declared.
   ///   - isIdempotent: Whether to do the request twice has the same effect as once; nil means that the method says so
   ///     (RFC 9110, 9.2.2). True for a POST with a key by which the server knows it again.
@@ -142,7 +144,9 @@ public final class HTTPClient: Sendable {
     let proxy = options.address == nil ? try proxies.proxy(for: url.origin) : nil
     var request = request
     let isForwarded = proxy != nil && !url.origin.isSecure
-    let target = isForwarded ? "\(url.origin.scheme)://\(url.origin.authority)\(url.path)" : url.path
+    // Of the whole server, the last proxy makes the `*` (RFC 9112, 3.2.4).
+    let path = isForwarded && url.path == "*" ? "" : url.path
+    let target = isForwarded ? "\(url.origin.scheme)://\(url.origin.authority)\(path)" : path
     if isForwarded, let authorization = proxy?.authorization {
       request.headerFields[.proxyAuthorization] = authorization
     } else if !isForwarded {

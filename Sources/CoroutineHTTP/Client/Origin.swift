@@ -114,7 +114,7 @@ struct RequestURL {
     {
       return try absolute(location)
     }
-    let before = path.prefix { $0 != "?" }
+    let before = path == "*" ? "/" : path.prefix { $0 != "?" }
     if location.isEmpty { return self }
     if location.hasPrefix("/") { return RequestURL(origin: origin, path: Self.withoutDots(location)) }
     if location.hasPrefix("?") { return RequestURL(origin: origin, path: "\(before)\(location)") }
