@@ -236,6 +236,8 @@ soak-postgres: $(debug_setup) ## Kills 1,000 backends, and 1,000 workers, at ran
 	$(debug_build) && $(debug_run) --filter KillTests $(ARGS)
 
 # A package of its own, with a folder of its own. Its packages are resolved there, so nothing is put away.
+# Without libwslay-dev the WebSocket is left out.
+export CO_WSLAY := $(wildcard /usr/include/wslay/wslay.h)
 examples := --package-path Examples --scratch-path .build-examples -j $(JOBS)
 examples_of_debug := $(examples)
 examples_of_tsan := --package-path Examples --scratch-path .build-examples-tsan -j $(JOBS) --sanitize=thread

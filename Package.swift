@@ -310,7 +310,7 @@ let package = Package(
     .testTarget(
       name: "CoroutineWorkTests",
       dependencies: [
-        "CoroutineWork", "CoroutinePostgres", "Coroutine", "QueueWorker",
+        "CoroutineWork", "CoroutinePostgres", "Coroutine", "CoroutineTesting", "QueueWorker",
         .target(name: "CoroutineMetrics", condition: metricsOnly),
         .product(name: "MetricsTestKit", package: "swift-metrics", condition: metricsOnly),
       ]

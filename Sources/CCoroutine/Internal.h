@@ -32,6 +32,9 @@ enum { CCO_ROOT_OFFSET = 1 };
 enum { CCO_ROOT_OFFSET = 4 };
 #endif
 
+// Whether the frames of a context continue those of its caller: a stack of cco_call_on_stack.
+bool cco_is_call(const cco_context *context);
+
 // ---- SwiftRuntime.c: the two lists that Swift keeps in thread-local storage.
 void cco_swift_runtime_start(cco_runtime_facts *facts);
 const char *cco_accesses_description(void);
@@ -113,6 +116,8 @@ __attribute__((noreturn)) void cco_refuse_thread_end(const cco_context *_Nullabl
 const char *cco_overflow_description(void);
 // OverflowReport.c: reports that a context touched `fault` with its stack pointer at `pointer`.
 void cco_write_overflow_report(const cco_context *context, const char *fault, const char *pointer);
+// The same for the stack of the calling thread itself, which has `bytes`.
+void cco_write_thread_overflow(size_t bytes);
 // FatalReport.c: reports that a context got `signal` at `pc`, with these frame and stack pointers.
 void cco_write_fatal_report(const cco_context *context, int signal, uintptr_t pc, uintptr_t frame, uintptr_t stack);
 void cco_fatal_reports_start(void);
@@ -145,6 +150,9 @@ static inline void cco_sanitizer_stack_idle(cco_context *context) {
 void cco_note_forking_thread(void);
 void cco_keep_forked_thread(void);
 void cco_renumber_forked_thread(void);
+
+// ---- Image.c: called before the first thread, context or handler. Keeps the image loaded, and looks for another copy.
+void cco_settle_image(void);
 
 // ---- Start.c: which mitigations a test has switched off.
 bool cco_is_disabled(cco_mitigation mitigation);

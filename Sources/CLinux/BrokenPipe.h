@@ -10,6 +10,8 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <time.h>
 
 struct broken_pipe {
@@ -34,9 +36,12 @@ static inline struct broken_pipe block_broken_pipe(void) {
   return state;
 }
 
-// `was_raised`: the call between the two has failed with EPIPE.
-static inline void restore_broken_pipe(const struct broken_pipe *state, bool was_raised) {
-  if (was_raised && !state->was_pending) {
+// `result`: what the call between the two has returned, the negative error number or the bytes of `count`. A call that
+// fails after a part raises the signal as well, and returns the part. If nothing was raised, the look costs one call of
+// the system for a short transfer.
+static inline void restore_broken_pipe(const struct broken_pipe *state, int64_t result, size_t count) {
+  bool may_be_raised = result < 0 ? result == -EPIPE : (size_t)result < count;
+  if (may_be_raised && !state->was_pending) {
     sigset_t broken;
     sigemptyset(&broken);
     sigaddset(&broken, SIGPIPE);

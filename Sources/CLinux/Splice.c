@@ -10,6 +10,8 @@
 int clinux_pipe(int ends[2], int bytes) {
   clinux_check();
   if (pipe2(ends, O_NONBLOCK | O_CLOEXEC) < 0) return -errno;
+  int code = clinux_pair_above_standard(ends);
+  if (code < 0) return code;
   // A system that has no room for more leaves the usual size.
   (void)fcntl(ends[1], F_SETPIPE_SZ, bytes);
   return 0;
@@ -26,6 +28,6 @@ int64_t clinux_splice_out(int pipe, int socket, size_t count) {
   struct broken_pipe state = block_broken_pipe();
   ssize_t result = splice(pipe, NULL, socket, NULL, count, SPLICE_F_MOVE | SPLICE_F_NONBLOCK);
   int64_t answer = result < 0 ? -errno : result;
-  restore_broken_pipe(&state, answer == -EPIPE);
+  restore_broken_pipe(&state, answer, count);
   return answer;
 }

@@ -4,7 +4,7 @@ import Coroutine
 ///
 /// The answer 0 is the one that a world without a strategy takes.
 struct Question {
-  enum Kind: UInt8 { case next, selectCase, fault }
+  enum Kind: UInt8 { case next, selectCase, fault, split }
   var kind: Kind
   var count: Int
   /// For `next`: the coroutines that can run.
@@ -13,7 +13,7 @@ struct Question {
   var continues = false
   /// For `next`: the coroutine that ran last.
   var previous: UInt64 = 0
-  /// For `fault`: its name.
+  /// For `fault` and `split`: its name.
   var name: StaticString = ""
 
   /// Whether the answer is a preemption.
@@ -22,6 +22,16 @@ struct Question {
   func isPreemption(_ answer: Int) -> Bool {
     guard kind == .next else { return false }
     return continues ? answer != 0 : candidates[answer].id == previous
+  }
+
+  /// The question and its answer in words, for a report.
+  func text(_ answer: Int) -> String {
+    switch kind {
+    case .next: "\(candidates[answer].title) next, of \(count) that could run"
+    case .selectCase: "case \(answer) of \(count)"
+    case .fault: "the fault \"\(name)\""
+    case .split: answer == 0 ? "a write in one piece" : "a write in pieces"
+    }
   }
 
   /// The question's `hash`, which `RunPolicy` computes once for all that compare it.
@@ -40,8 +50,22 @@ struct Choice {
   var chosen: UInt16
   var count: UInt16
   var kind: Question.Kind
+  /// The candidate that runs next.
+  var id: UInt64 = 0
   /// A hash of the questions and answers up to here; zero in a token.
   var mark: UInt32 = 0
+
+  /// The choice in words; `candidates` are those of another run, by which the coroutine is named.
+  func text(among candidates: UnsafeBufferPointer<Candidate>) -> String {
+    switch kind {
+    case .next:
+      let name = candidates.first { $0.id == id }?.title ?? (id < Candidate.noJob ? "coroutine #\(id)" : "a handler")
+      return "\(name) next, of \(count)"
+    case .selectCase: return "case \(chosen) of \(count)"
+    case .fault: return "a fault"
+    case .split: return chosen == 0 ? "a write in one piece" : "a write in pieces"
+    }
+  }
 }
 
 /// Answers the questions of one run or of several runs; this class chooses 0 each time.

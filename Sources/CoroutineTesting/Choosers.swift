@@ -42,7 +42,10 @@ final class RandomChooser: Chooser {
   init(seed: UInt64) { random = SplitMix(state: seed &* 0xD134_2543_DE82_EF95 &+ 1) }
 
   override func answer(_ question: Question) -> Int {
-    question.kind == .fault ? faults.draw(question.name, &random) : random.below(question.count)
+    switch question.kind {
+    case .fault, .split: faults.draw(question.name, &random)
+    case .next, .selectCase: random.below(question.count)
+    }
   }
 }
 
@@ -89,7 +92,7 @@ final class PriorityChooser: Chooser {
 
   override func answer(_ question: Question) -> Int {
     switch question.kind {
-    case .fault: return faults.draw(question.name, &random)
+    case .fault, .split: return faults.draw(question.name, &random)
     case .selectCase: return random.below(question.count)
     case .next: break
     }

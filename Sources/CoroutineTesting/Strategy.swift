@@ -27,10 +27,11 @@ extension Exploration {
     public static func priorities(depth: Int = 3, runs: Int = 1_000) -> Strategy {
       Strategy(kind: .priorities(depth: depth, runs: runs))
     }
-    /// Every schedule with at most `preemptions` preemptions, and at most `most` schedules.
+    /// Every schedule with at most `preemptions` preemptions, those with the fewest first, and at most `most`
+    /// schedules.
     ///
     /// A preemption is a switch away from a coroutine that could continue: at a wait that need not wait, or at a
-    /// `co_point()`. To run a coroutine that has just yielded, while others are ready, counts as one too.
+    /// `co_point()`. A write to a connection that is read in pieces counts as one. To run a coroutine that has just yielded, while others are ready, counts as one too.
     public static func exhaustive(preemptions: Int = 2, most: Int = 1_000_000) -> Strategy {
       Strategy(kind: .exhaustive(preemptions: preemptions, most: most))
     }

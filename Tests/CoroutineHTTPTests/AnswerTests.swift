@@ -153,7 +153,9 @@ struct AnswerTests {
           upgrade.request.hasPrefix("1.1\r\nUpgrade: ") && upgrade.request.contains("pgrade: ,") == false
           && upgrade.request.contains("Connection")
         #expect(seen.current == "HTTP/\(upgrade.request.prefix(3)) \(!isWanted)")
-        #expect(server.errors.current.isEmpty)
+        // A refusal is told.
+        #expect(server.errors.current.count == (upgrade.status == 101 ? 0 : 1))
+        #expect(server.errors.current.allSatisfy { $0.contains("NOT_AN_UPGRADE") }, "\(server.errors.current)")
       }
     }
   }

@@ -1,10 +1,11 @@
 #if HTTP
 import Coroutine
-import CoroutineHTTP
 import CoroutineNet
 import Glibc
 import HTTPTypes
 import Testing
+
+@testable import CoroutineHTTP
 
 /// Clients that misbehave at random, for as long as it takes.
 ///
@@ -40,21 +41,24 @@ struct HTTPSoakTests {
     var wrong: [String] = []
   }
 
-  /// Requests on one connection after the other until the time is over.
+  /// Requests on one connection after the other until the time is over, and at least two were answered.
+  ///
+  /// On a busy machine the time alone may be over before the first answer; a server that hangs meets the suite's limit.
   private static func run(_ client: Int, _ address: SocketAddress, _ seed: UInt64, until end: ContinuousClock.Instant)
     throws -> Tally
   {
     var numbers = SeededNumbers(seed &+ UInt64(client))
     var (tally, number) = (Tally(), 0)
-    while ContinuousClock.now < end {
+    func goesOn() -> Bool { ContinuousClock.now < end || tally.answers < 2 }
+    while goesOn() {
       let connection = try Connection.connect(to: address)
       defer { connection.close() }
       var reader = BufferedReader(connection)
       do {
-        var goesOn = true
-        while goesOn, ContinuousClock.now < end {
+        var isOpen = true
+        while isOpen, goesOn() {
           number += 1
-          goesOn = try exchange("\(client)-\(number)", connection, &reader, &numbers, &tally)
+          isOpen = try exchange("\(client)-\(number)", connection, &reader, &numbers, &tally)
         }
       } catch is NetError {
         // The server closes after errors; whether a reset overtakes the answer is up to the system.
@@ -158,7 +162,12 @@ struct HTTPSoakTests {
     try await onCoroutine {
       try raiseDescriptorLimit(to: 2 * clients + 200)
       var options = HTTPServer.Options()
-      options.server.onError = { _, _ in }
+      // What clients have done wrong is told as well.
+      let faultsOfServer = Locked<[String]>([])
+      options.server.onError = { error, _ in
+        if error is Oops || (error as? HTTPError)?.isOfClient == true { return }
+        faultsOfServer.withLock { $0.append("\(error)") }
+      }
       let server = try Running(options, Self.handle)
       let end = ContinuousClock.now + .seconds(setting("CO_HTTP_SOAK_SECONDS", 2))
       let jobs = (0..<clients).map { client in
@@ -172,7 +181,7 @@ struct HTTPSoakTests {
         #expect(tally.wrong.isEmpty, "seed \(seed)")
       }
       #expect(answers > clients && faults > 0)
-      #expect(server.errors.current.allSatisfy { $0 == "Oops()" }, "\(server.errors.current.prefix(5))")
+      #expect(faultsOfServer.current.isEmpty, "\(faultsOfServer.current.prefix(5))")
       try server.stop()
     }
   }

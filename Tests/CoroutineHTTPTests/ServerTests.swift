@@ -8,6 +8,15 @@ import Testing
 
 @testable import CoroutineHTTP
 
+/// Goes `levels` frames of at least 1 KiB deep, and returns their number.
+@inline(never)
+private func descend(_ levels: Int) -> Int {
+  withUnsafeTemporaryAllocation(byteCount: 1_024, alignment: 8) {
+    $0[0] = 1
+    return levels == 0 ? 0 : descend(levels - 1) + Int($0[0])
+  }
+}
+
 @Suite("The server", .timeLimit(.minutes(5)))
 struct ServerTests {
   @Test func `a response has a date, a length and a type, and the connection is kept`() async throws {
@@ -34,6 +43,44 @@ struct ServerTests {
           #expect(try reader.read(exactly: body.utf8.count) == Array(body.utf8))
         }
       }
+    }
+  }
+
+  @Test(arguments: [false, true])
+  func `a handler and onError have room for the nesting that Foundation allows, whatever the stack of the connection`(
+    _ fails: Bool
+  ) async throws {
+    try await onCoroutine {
+      let reached = Locked(0)
+      var options = HTTPServer.Options()
+      options.server.onError = { _, _ in reached.withLock { $0 = descend(1_600) } }
+      try serving(options) { _, response in
+        if fails { throw CoroutineError.abandoned }
+        try co_yield()
+        reached.withLock { $0 = descend(1_600) }
+        try response.send("deep")
+      } _: { server in
+        let client = HTTPClient()
+        let status = try client.get("http://127.0.0.1:\(server.port)/").head.status
+        #expect(status == (fails ? .internalServerError : .ok))
+      }
+      #expect(reached.withLock { $0 } == 1_600)
+    }
+  }
+
+  @Test func `a handler whose stack cannot be had is answered with 500, and onError is told`() async throws {
+    try await onCoroutine {
+      let told = Locked("")
+      var options = HTTPServer.Options()
+      options.handlerStack = .bytes(17 << 20)
+      options.server.onError = { error, _ in told.withLock { $0 = "\(error)" } }
+      try serving(options) { _, response in
+        try response.send("not here")
+      } _: { server in
+        let status = try HTTPClient().get("http://127.0.0.1:\(server.port)/").head.status
+        #expect(status == .internalServerError)
+      }
+      #expect(told.withLock { $0 }.contains("16 MiB"))
     }
   }
 

@@ -187,6 +187,37 @@ struct CopyTests {
     }
   }
 
+  @Test(arguments: [false, true])
+  func `what a reset has cut off is reset at the other end, and does not look complete`(_ isBack: Bool) async throws {
+    try await onCoroutine {
+      let tunnel = try Tunnel()
+      let copy = tunnel.copy()
+      let (near, far) = isBack ? (tunnel.right, tunnel.left) : (tunnel.left, tunnel.right)
+      try near.write([1])
+      #expect(try far.readExactly(1) == [1])
+      near.reset()
+      _ = failure { try copy.join() }
+      let error = failure { try far.readAll() } as? NetError
+      #expect(error?.code == ECONNRESET)
+    }
+  }
+
+  @Test func `a stream that has ended is complete, also if the other one is cut off`() async throws {
+    try await onCoroutine {
+      let tunnel = try Tunnel()
+      let copy = tunnel.copy()
+      try tunnel.left.write([1, 2])
+      try tunnel.left.shutdownWrite()
+      #expect(try tunnel.right.readExactly(2) == [1, 2])
+      #expect(try tunnel.right.read(upTo: 1).isEmpty)
+      tunnel.left.reset()
+      // The copy sees it when it writes there.
+      while (try? tunnel.right.write([3])) != nil, !copy.isFinished { try co_yield() }
+      _ = failure { try copy.join() }
+      #expect(!tunnel.b.isClosed)
+    }
+  }
+
   @Test func `a peer that closes while much is on its way ends the copy, and raises no signal`() async throws {
     try await onCoroutine {
       for _ in 0..<10 {

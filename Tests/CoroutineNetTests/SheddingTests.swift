@@ -47,14 +47,30 @@ struct SheddingTests {
     #expect(decided[200..<300].allSatisfy { $0 } && decided[300...].allSatisfy { !$0 })
   }
 
+  @Test func `a burst after a time without work is no standing queue`() throws {
+    let rule = LoadShedding(target: .milliseconds(5), interval: .milliseconds(100))
+    // Late work ends the interval before the quiet time; the burst has waited for less than that time.
+    let work = (1...3).map { (at: $0, age: 50) } + (0..<20).map { (at: 2_000 + $0, age: 30 + $0) }
+    #expect(try decisions(rule, work).allSatisfy { $0 })
+    #expect(rule.refused == 0 && !rule.isOverloaded)
+    // Work that is done slowly is a standing queue, also if no interval has two pieces.
+    let slow = LoadShedding(target: .milliseconds(5), interval: .milliseconds(100))
+    let decided = try decisions(slow, (1...10).map { (at: $0 * 200, age: $0 * 190) })
+    #expect(decided.dropFirst(3).allSatisfy { !$0 })
+  }
+
   @Test func `extreme durations neither trap nor refuse`() {
     for rule in [
       LoadShedding(target: .seconds(1 << 62), interval: .seconds(1 << 62)),
       LoadShedding(target: .zero, interval: .zero),
       LoadShedding(target: .seconds(-1), interval: .seconds(-1)),
+      LoadShedding(target: Duration(secondsComponent: .max, attosecondsComponent: 0), interval: .zero),
+      LoadShedding(target: .zero, interval: Duration(secondsComponent: .min, attosecondsComponent: 0)),
     ] {
-      for age in [Duration.zero, .seconds(-1), .seconds(1 << 62)] { _ = rule.admit(after: age) }
-      #expect(rule.admitted + rule.refused == 3)
+      for seconds in [0, -1, 1 << 62, .max, Int64.min] {
+        _ = rule.admit(after: Duration(secondsComponent: seconds, attosecondsComponent: 0))
+      }
+      #expect(rule.admitted + rule.refused == 5)
     }
   }
 

@@ -41,6 +41,20 @@ struct RefusedTests {
     }
   }
 
+  @Test(arguments: [
+    "postgres://u:se%zzcret@h/db", "postgres://u:secret%00x@h/db", "postgres://u:sec ret@[::1/db", "u:secret@h",
+    "postgres://u:se/cret@h/db", "password='secret", "password=sec secret", "host=a\0 b",
+    "postgres://u:sec=ret@h/db?secret=1", "postgres://u:secret@h:x/db",
+  ])
+  func `a description that cannot be read is refused, and its error has no password`(_ text: String) {
+    let error = #expect(throws: PostgresError.self) { _ = try PostgresPool(text) }
+    let shown = "\(error.map { "\($0)" } ?? "")"
+    #expect(shown.contains("cannot be read"), "\(shown)")
+    for part in ["secret", "cret", "ret@", "\"se"] {
+      #expect(!shown.contains(part) || text.hasSuffix("?secret=1"), "\(shown)")
+    }
+  }
+
   @Test func `a cancelled coroutine that begins a transaction inside of another one ends neither`() async throws {
     try await withPool { db in
       try db.withTable("a int") { table in
@@ -115,7 +129,7 @@ struct RefusedTests {
         let swallowed = kind {
           try db.transaction { t in
             try t.run("insert into \(table) values (1)")
-            try t.wire.command("rollback")
+            try t.wire?.command("rollback")
             #expect(kind { try t.run("insert into \(table) values (2)") } == .ended)
             #expect(kind { try t.savepoint { _ in } } == .ended)
           }

@@ -1,9 +1,10 @@
 #if Postgres
 import Coroutine
 import CoroutinePostgres
-import CoroutineWork
 import Foundation
 import Testing
+
+@testable import CoroutineWork
 
 @Suite("Queues", .serialized, .timeLimit(.minutes(5)))
 struct QueueTests {
@@ -313,6 +314,33 @@ struct QueueTests {
       #expect(try record.payload.get().text == evil)
       #expect(record.errors == [evil])
     }
+  }
+
+  @Test func `the benchmark's script has the statements that a worker sends`() async throws {
+    let root = URL(fileURLWithPath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
+      .deletingLastPathComponent()
+    let script = try String(contentsOf: root.appendingPathComponent("Benchmarks/work.pgbench"), encoding: .utf8)
+    func normal(_ text: String) -> String {
+      text.replacingOccurrences(of: "\"", with: "").split(whereSeparator: \.isWhitespace).joined(separator: " ")
+    }
+    try await co_launch {
+      // A pool that keeps what would be sent.
+      let memory = WorkMemory()
+      let db = memory.pool()
+      let table = JobTable(queue: "bench", schema: "work")
+      _ = try table.claim(1, lease: .seconds(30), worker: "pgbench", db)
+      try db.transaction { t in
+        _ = try table.lock(7, fence: 8, t)
+        _ = try table.complete(7, fence: 8, hasKey: false, isDeleted: false, t)
+      }
+      let values = [["'bench'", "'bench'", "'work.fence'", "30000", "'pgbench'"], [":id", ":fence"], [":id", ":fence"]]
+      for (statement, values) in zip(memory.committed, values) {
+        var text = statement.description
+        for (number, value) in values.enumerated() { text = text.replacingOccurrences(of: "$\(number + 1)", with: value) }
+        #expect(normal(script).contains(normal(text)), "\(normal(text))")
+      }
+      #expect(memory.committed.count == 3)
+    }.value
   }
 }
 #endif

@@ -77,6 +77,49 @@ extern "C" void cco_call_to_its_end(void (*body)(void *), void *argument) {
   whole.has_returned = true;
 }
 
+// Continues the running flow on another stack. Nothing is exchanged, because it stays one flow: the thread's lists, its
+// Task and its exceptions are those of the caller and of the body. A wait of the body parks all of them, as any wait.
+static void move_to(cco_saved_context *from, cco_saved_context *to) {
+  void *stack = to->stack;
+  cco_thread()->running = cco_sanitizer_saved_stack(stack);
+  to->stack = nullptr;
+  if (cco_facts.reconciles) cco_reconcile_floating_point(cco_sanitizer_saved_stack(stack));
+  cco_transfer arrival =
+      cco_facts.careful ? cco_annotated_jump(stack, from, false) : cco_jump_unpredicted(stack, from);
+  __atomic_store_n(&static_cast<cco_saved_context *>(arrival.data)->stack, arrival.stack, __ATOMIC_RELEASE);
+}
+
+namespace {
+
+struct Call {
+  void (*body)(void *);
+  void *argument;
+};
+
+}  // namespace
+
+static cco_saved_context *run_call(cco_context *context, void *) {
+  const Call *call = static_cast<const Call *>(context->value);
+  call->body(call->argument);
+  return nullptr;
+}
+
+extern "C" bool cco_is_call(const cco_context *context) { return context->entry == run_call; }
+
+extern "C" cco_status cco_call_on_stack(size_t stack_size, void (*body)(void *), void *argument, const cco_label *label,
+                                        void *flow) {
+  cco_context *context = nullptr;
+  cco_status status = cco_create(stack_size, run_call, flow, &context);
+  if (status != CCO_OK) return status;
+  Call call{body, argument};
+  cco_saved_context here{};
+  context->value = &call;
+  context->caller = &here;
+  context->label = label;
+  move_to(&here, &context->parked);
+  return cco_destroy(context);
+}
+
 // Runs one body after the other on its stack: parks READY, runs a body when switched to, parks FINISHED. A null entry
 // ends it, because a sanitizer must know when a stack is left for ever.
 static void trampoline(bc::transfer_t birth) {
@@ -98,10 +141,13 @@ static void trampoline(bc::transfer_t birth) {
     if (next == &context->parked) continue;
     context->value = nullptr;
     context->phase = CCO_FINISHED;
-    cco_switch(&context->parked, next != nullptr ? next : context->caller);
+    if (context->entry == run_call)
+      move_to(&context->parked, context->caller);
+    else
+      cco_switch(&context->parked, next != nullptr ? next : context->caller);
   }
   cco_exchange_lists(&context->parked, context->caller);
-  cco_thread()->running = context->caller;
+  cco_thread()->running = cco_sanitizer_saved_stack(context->caller->stack);
   cco_annotated_jump(context->caller->stack, &context->parked, true);
 }
 
@@ -124,6 +170,8 @@ extern "C" cco_status cco_create(size_t stack_size, cco_entry entry, void *argum
   context->argument = argument;
   context->value = nullptr;
   context->label = nullptr;
+  // A walk goes on in the caller of a context that has one. That of the last body is gone.
+  context->caller = nullptr;
   if (!is_warm)
     enter_trampoline(context);
   else

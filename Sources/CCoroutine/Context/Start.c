@@ -76,6 +76,7 @@ static void write_report(void) {
 static void run_start(void) {
   starting = true;
   atomic_store(&started, true);
+  cco_settle_image();
   cco_sanitizer_start();
   cco_stacks_start();
   cco_swift_runtime_start(&cco_facts);
@@ -115,8 +116,8 @@ void cco_switch_carefully(cco_saved_context *from, cco_saved_context *to) {
   cco_thread_state state;
   bool has_state = cco_take_thread_state(&state);
   cco_exchange_lists(from, to);
-  cco_thread()->running = to;
   void *stack = to->stack;
+  cco_thread()->running = cco_sanitizer_saved_stack(stack);
   to->stack = NULL;
   if (cco_facts.reconciles) cco_reconcile_floating_point(cco_sanitizer_saved_stack(stack));
   // A generator that a Task steps takes this path at each step, so the return predictor matters here too.
@@ -138,8 +139,8 @@ const char *cco_status_message(cco_status status) {
       return "the process has reached vm.max_map_count memory mappings while guarding a stack; raise it with "
              "'sysctl -w vm.max_map_count=1048576' or run on Linux 6.13 or later, where guards need no mapping";
     case CCO_OUT_OF_MEMORY:
-      return "the kernel refused address space for stacks; look at the limits 'ulimit -v' (RLIMIT_AS) and "
-             "vm.overcommit_memory";
+      return "the kernel refused address space for stacks; look at the limits 'ulimit -v' (RLIMIT_AS), "
+             "'ulimit -d' (RLIMIT_DATA) and vm.overcommit_memory";
     case CCO_NOT_RESUMABLE: return "cannot resume a context that is running or finished";
     case CCO_NOT_RUNNING: return "cannot suspend a context that is not running on this stack";
     case CCO_HAS_LIVE_FRAMES:

@@ -86,6 +86,16 @@ static void add_build_id(line *l, const struct found_object *object) {
   add(l, id[0] != 0 ? id : "without build ID");
 }
 
+// libdispatch traps where a lock of its thread is given by another one. That is in the coroutine that has waited, or in
+// one that runs on the thread later.
+static void add_rule_of_dispatch(line *l, int signal, uintptr_t pc) {
+  struct found_object object;
+  if ((signal != SIGILL && signal != SIGTRAP) || find_object == NULL || find_object((void *)pc, &object) != 0) return;
+  if (strncmp(name_of(object.map), "libdispatch.so", strlen("libdispatch.so")) != 0) return;
+  add(l, "; this is a trap of libdispatch: did this coroutine, or another one, wait inside of DispatchQueue.sync? Use "
+         "co_launch(on:) and join in its place");
+}
+
 static const char *name_of_signal(int signal) {
   switch (signal) {
     case SIGSEGV: return "SIGSEGV";
@@ -113,6 +123,7 @@ void cco_write_fatal_report(const cco_context *context, int signal, uintptr_t pc
   add(&l, " at ");
   add_hexadecimal(&l, pc);
   add_launch_site(&l, label);
+  add_rule_of_dispatch(&l, signal, pc);
   add(&l, "; frames");
   for (size_t i = 0; i < count; i++) add_frame(&l, frames[i], &images);
   if (images.count > 0) add(&l, "; images");

@@ -47,6 +47,8 @@ void cco_restore_floating_point(void) {
   }
 }
 
+void cco_reset_floating_point(void) { cco_restore_floating_point(); }
+
 typedef struct modes {
   unsigned parked;   // the MXCSR with which the coroutine parks
   unsigned resumed;  // the MXCSR that it has when it is resumed
@@ -133,6 +135,12 @@ void cco_floating_point_start(void) {
 
 // Boost's frame on aarch64 holds d8 to d15 but not FPCR. So a switch keeps the thread's rounding mode, as a call does.
 void cco_restore_floating_point(void) {}
+
+void cco_reset_floating_point(void) {
+  uint64_t control;
+  __asm__ volatile("mrs %0, fpcr" : "=r"(control));
+  if (control != 0) __asm__ volatile("msr fpcr, xzr");
+}
 
 void cco_floating_point_start(void) {
   snprintf(description, sizeof description, "not needed: this architecture does not stall on a changed status");

@@ -53,6 +53,7 @@ static bool has_lost_queues;
 
 bool cco_begin_use(cco_use what) {
   if (cco_forked() == CCO_FORKED_USED) return false;
+  cco_settle_image();
   if (cco_forked() == CCO_FORKED_UNUSED) cco_renumber_forked_thread();
   uint32_t all = has_lost_queues ? CCO_USES_THREADS : CCO_USES_THREADS | CCO_USES_QUEUES;
   __atomic_store_n(&cco_facts.used, all, __ATOMIC_SEQ_CST);

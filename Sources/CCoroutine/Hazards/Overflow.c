@@ -12,6 +12,9 @@
 // handler, which writes one line as well (FatalReport.c) before it chains. Those of any thread wait until the flight
 // recorder, if it is on and has a folder, has written its file (Inspect/Incident.c).
 //
+// A thread's own stack has a guard as well, of the C library, and code on it, a body of co_blocking or a handler, may
+// run into that. Then the line names the thread.
+//
 // A handler is never lost. If the previous effect is the default one, a signal that another process has sent is raised
 // once more with that effect, and unblocked. It usually ends the process. The first process of a container survives it,
 // because the kernel ignores the default effect there; so does a process whose debugger drops the signal. Then this
@@ -152,6 +155,18 @@ static bool is_own(int signal, const siginfo_t *info) {
   return info->si_code > 0 || (signal == SIGABRT && info->si_code == SI_TKILL && info->si_pid == getpid());
 }
 
+// The stack of a thread that the library or the program has created, for the report of its overflow: its lowest byte
+// and the size of its guard; NULL for the first thread, whose stack grows.
+static __thread __attribute__((tls_model("initial-exec"))) char *thread_low;
+static __thread __attribute__((tls_model("initial-exec"))) size_t thread_bytes, thread_guard;
+
+// Whether the guard below the stack of this thread was touched, by code that runs on it. (In some versions of the C
+// library the lowest byte is that of the guard.)
+static bool is_overflow_of_thread(const char *fault, const char *pointer) {
+  if (thread_low == NULL || pointer >= thread_low + thread_bytes || is_on_signal_stack(pointer)) return false;
+  return fault >= thread_low - thread_guard && fault < thread_low + thread_guard;
+}
+
 static void on_fault(int signal, siginfo_t *info, void *interrupted) {
   const cco_context *context = is_own(signal, info) ? cco_context_at(cco_thread()->running, NULL) : NULL;
   if (context != NULL) {
@@ -161,6 +176,9 @@ static void on_fault(int signal, siginfo_t *info, void *interrupted) {
       cco_write_overflow_report(context, info->si_addr, (const char *)now.stack);
     else if (now.stack >= (uintptr_t)context->low && now.stack < (uintptr_t)context)
       cco_write_fatal_report(context, signal, now.pc, now.frame, now.stack);
+  } else if ((signal == SIGSEGV || signal == SIGBUS) && is_own(signal, info)) {
+    if (is_overflow_of_thread(info->si_addr, (const char *)registers_of(interrupted).stack))
+      cco_write_thread_overflow(thread_bytes);
   }
   if (is_own(signal, info)) cco_note_fatal_signal();
   chain(signal, info, interrupted);
@@ -192,6 +210,7 @@ static void install(void) {
     atomic_store(&description, "off: disabled by a test; an overflow ends the process without a word");
     return;
   }
+  cco_settle_image();
   has_key = pthread_key_create(&signal_stack, drop_signal_stack) == 0;
   cco_fatal_reports_start();
   struct sigaction action = own_action();
@@ -211,9 +230,23 @@ static void install(void) {
   cco_mark_active(CCO_MITIGATION_OVERFLOW_REPORT, true);
 }
 
+static void find_stack_of_thread(void) {
+  pthread_attr_t attributes;
+  void *low;
+  size_t size, guard;
+  if (getpid() == gettid() || pthread_getattr_np(pthread_self(), &attributes) != 0) return;
+  if (pthread_attr_getstack(&attributes, &low, &size) == 0 && pthread_attr_getguardsize(&attributes, &guard) == 0) {
+    thread_low = low;
+    thread_bytes = size;
+    thread_guard = guard;
+  }
+  pthread_attr_destroy(&attributes);
+}
+
 static __attribute__((noinline)) void guard_this_thread(void) {
   pthread_once(&once, install);
   is_guarded = true;
+  find_stack_of_thread();
   stack_t now = {0};
   if (!has_key || sigaltstack(NULL, &now) != 0) return;
   // A sanitizer or the program may have given this thread a signal stack already.

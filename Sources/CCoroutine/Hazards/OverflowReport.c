@@ -2,6 +2,8 @@
 #include "Hazards/Line.h"
 #include "Stack/Slab.h"
 
+#include <sys/prctl.h>
+
 static void add_size(line *l, size_t bytes) {
   bool mebi = bytes >= (size_t)1 << 20;
   add_number(l, bytes >> (mebi ? 20 : 10));
@@ -50,12 +52,26 @@ void cco_write_overflow_report(const cco_context *context, const char *fault, co
   if (next < CCO_STACK_CLASSES) {
     unsigned shift = 0;
     while (((size_t)1 << shift) < cco_classes[next].stack) shift++;
-    add(&l, ". Give it a larger one: co_launch(stack: .bytes(1 << ");
+    add(&l, ". Give it a larger one: ");
+    add(&l, cco_is_call(context) ? "co_withStack(.bytes(1 << " : "co_launch(stack: .bytes(1 << ");
     add_number(&l, shift);
-    add(&l, ")).");
+    add(&l, cco_is_call(context) ? ")) { … }." : ")).");
   } else {
     add(&l, ". No larger stack exists: its recursion has no end, or keeps too much in each frame.");
   }
   add_address(&l, context, fault);
+  write_line(&l);
+}
+
+void cco_write_thread_overflow(size_t bytes) {
+  // The C library's function is not async-signal-safe.
+  char name[16] = "";
+  prctl(PR_GET_NAME, name);
+  line l = {.length = 0};
+  add(&l, "Coroutine: code outside of any coroutine overflowed the stack of its thread, ");
+  add_escaped(&l, name, strnlen(name, sizeof name), 100);
+  add(&l, ", which has ");
+  add_size(&l, bytes);
+  add(&l, ". Give deep code a stack of its own: co_withStack(.bytes(16 << 20)) { … }.");
   write_line(&l);
 }

@@ -133,3 +133,15 @@ void cco_leave_task_locals(void) {
   free(*word);
   *word = NULL;
 }
+
+cco_aside cco_put_task_locals_aside(void) {
+  void **word = block_of_thread();
+  cco_aside aside = {*word, cco_exchange_task(NULL)};
+  *word = NULL;
+  return aside;
+}
+
+void cco_take_task_locals_back(cco_aside aside) {
+  *block_of_thread() = aside.bindings;
+  cco_exchange_task(aside.task);
+}

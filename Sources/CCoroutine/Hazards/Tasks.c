@@ -9,7 +9,8 @@
 // A wait may end on another thread. The library's functions that run a job take the addresses of these words when they
 // begin, and write to these addresses when they end (hazard 4, in code that is not ours). They would write to the old
 // thread's words, which another Task may use by then, and not to the new thread's. So when a flow inside a Task
-// continues on another thread, cco_move_task_frames scans the words between its stack pointer and the top of its stack.
+// continues on another thread, cco_move_task_frames scans the words between its stack pointer and the top of its stack,
+// and those of the stacks on which the flow has begun (cco_call_on_stack).
 // Each address inside the old thread's block of that library (32 bytes) becomes the same address in the new thread's
 // block. cco_switch_carefully saves all registers on the stack, so the scan covers them too. The scan is conservative:
 // only the library knows addresses in that block, so any other word with such a value is a dead copy of one.
@@ -130,12 +131,17 @@ void cco_tasks_start(cco_task_words a, cco_task_words b) {
 
 __attribute__((noinline, no_sanitize("address", "thread", "undefined"))) void cco_move_task_frames(
     char *stack, const char *from, const char *to) {
-  const cco_context *context = cco_context_at(stack, NULL);
-  // A thread's own stack stays with its thread.
-  if (context == NULL || block_size == 0) return;
+  if (block_size == 0) return;
   uintptr_t old = (uintptr_t)(from + block_offset), distance = (uintptr_t)(to - from);
-  for (volatile uintptr_t *word = (uintptr_t *)stack; (char *)word < cco_high(context); word++)
-    if (*word - old < block_size) *word += distance;
+  // A thread's own stack stays with its thread.
+  for (const cco_context *context; (context = cco_context_at(stack, NULL)) != NULL;) {
+    for (volatile uintptr_t *word = (uintptr_t *)stack; (char *)word < cco_high(context); word++)
+      if (*word - old < block_size) *word += distance;
+    // The flow has more frames on the stack that has called. A generator's consumer is another flow, with a Task of its
+    // own, and moves its frames itself.
+    if (!cco_is_call(context)) return;
+    stack = cco_sanitizer_saved_stack(context->caller->stack);
+  }
 }
 
 // The proof: a job begins on this thread and ends on another one. The library must then have written to the other

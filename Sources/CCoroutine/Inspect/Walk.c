@@ -70,7 +70,7 @@ static bool walk_frames(cco_walk *walk, uintptr_t stack, uintptr_t high, uintptr
   return true;
 }
 
-// Walks a flow that is parked at `stack` on the stack of `on`, and the flows below it, down to `own`.
+// Walks a flow that is parked at `stack` on the stack of `on`, and the flows below it, down to `own`, or to the last.
 static void walk_chain(cco_walk *walk, const cco_context *on, const void *stack, const cco_context *own,
                        cco_walk_target *into) {
   for (int hop = 0; hop < HOPS; hop++) {
@@ -150,7 +150,12 @@ size_t cco_walk_interrupted(const cco_context *context, uintptr_t pc, uintptr_t 
   cco_walk walk = {.code = NULL};
   cco_walk_target into = {.frames = frames, .most = (uint32_t)most};
   uintptr_t low = (uintptr_t)context->low;
-  walk_frames(&walk, stack > low ? stack : low, (uintptr_t)context, frame, pc, &into);
+  const cco_saved_context *caller = context->caller;
+  // The caller of a generator's body, or of a body on a second stack, is parked, and its frames are part of the answer.
+  if (walk_frames(&walk, stack > low ? stack : low, (uintptr_t)context, frame, pc, &into) && caller != NULL) {
+    const cco_context *below = cco_context_at(caller, NULL);
+    if (below != NULL) walk_chain(&walk, below, caller->stack, NULL, &into);
+  }
   return into.count;
 }
 

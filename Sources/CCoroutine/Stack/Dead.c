@@ -8,8 +8,8 @@
 // Invariants
 //  1. The caller holds the coroutine: it is parked, and no thread resumes it before the call has returned. The caller
 //     has acquired what it did before it left its stack.
-//  2. Only whole pages below the saved stack pointer go back, of the stack that the pointer is on, and none below
-//     `low`. So the guard stays, and neighbours are not touched.
+//  2. Only whole pages below a saved stack pointer go back, of the stack that the pointer is on, and none below `low`.
+//     So the guard stays, and neighbours are not touched.
 //
 // Why no live byte is lost
 //  - Frames. A stack grows down. The switch saves the registers below the last frame, and takes the stack pointer after
@@ -21,8 +21,9 @@
 //    next flow, after the thread has left.
 //  - Memory that others use while a coroutine waits (waiters, values that are delivered, buffers of system calls and of
 //    other threads) lies in frames.
-//  - A body of a generator, inside of which the coroutine waits, has another stack. The saved pointer is then not on
-//    the coroutine's own, and nothing goes back.
+//  - A coroutine that waits inside of a generator's body, or of a body on a second stack, has several stacks. The saved
+//    pointer is on the last of them. Each of the others is parked as well, in the `caller` of the next, and stays so
+//    until the coroutine continues.
 //  - Sanitizers keep records, fake stacks and shadow memory of a stack, and Valgrind its own view of it. With them
 //    nothing goes back.
 //
@@ -43,13 +44,15 @@ enum { SELF = -10001, AT_ONCE = 16 };
 // Whether the kernel takes several ranges in one call: Linux 6.13.
 static atomic_bool takes_one_range;
 
-// The dead pages of a stack, or nothing.
-static struct iovec dead_pages(const cco_context *context, size_t page) {
-  const struct iovec none = {NULL, 0};
-  uintptr_t stack = (uintptr_t)__atomic_load_n(&context->parked.stack, __ATOMIC_ACQUIRE), low = (uintptr_t)context->low;
-  if (stack < low || stack >= (uintptr_t)context) return none;
-  uintptr_t end = stack / page * page;
-  return end > low ? (struct iovec){context->low, end - low} : none;
+// The part below `stack` of the stack that `stack` is on: whole pages, or nothing.
+static struct iovec dead_pages(const cco_context *on, uintptr_t stack, size_t page) {
+  uintptr_t low = (uintptr_t)on->low, end = stack / page * page;
+  return stack < (uintptr_t)on && end > low ? (struct iovec){on->low, end - low} : (struct iovec){NULL, 0};
+}
+
+static const cco_context *context_of(uintptr_t stack, const cco_context *likely) {
+  bool is_there = stack >= (uintptr_t)likely->low && stack < (uintptr_t)likely;
+  return is_there ? likely : cco_context_at((const void *)stack, NULL);
 }
 
 static void give_back(const struct iovec *ranges, size_t count) {
@@ -68,15 +71,25 @@ size_t cco_drop_dead_pages(const cco_context *const *held, size_t count) {
     return 0;
   size_t page = (size_t)sysconf(_SC_PAGESIZE), dropped = 0;
   struct iovec ranges[AT_ONCE];
-  for (size_t i = 0; i < count;) {
-    size_t full = 0;
-    for (; i < count && full < AT_ONCE; i++) {
-      struct iovec pages = dead_pages(held[i], page);
-      if (pages.iov_len == 0) continue;
-      ranges[full++] = pages;
+  size_t full = 0;
+  for (size_t i = 0; i < count; i++) {
+    const cco_saved_context *parked = &held[i]->parked;
+    while (parked != NULL) {
+      uintptr_t stack = (uintptr_t)__atomic_load_n(&parked->stack, __ATOMIC_ACQUIRE);
+      const cco_context *on = context_of(stack, held[i]);
+      if (on == NULL) break;
+      struct iovec pages = dead_pages(on, stack, page);
+      if (pages.iov_len > 0) {
+        ranges[full++] = pages;
+        dropped++;
+      }
+      if (full == AT_ONCE) {
+        give_back(ranges, full);
+        full = 0;
+      }
+      parked = on == held[i] ? NULL : on->caller;
     }
-    give_back(ranges, full);
-    dropped += full;
   }
+  give_back(ranges, full);
   return dropped;
 }

@@ -66,8 +66,9 @@ typedef struct cco_thread_words {
   void *_Nullable settling;      ///< the promises that the outermost settle on this thread has not settled yet
   void *_Nullable no_accesses;   ///< replaces Swift's access list if that was not found
   void *_Nullable no_task_locals;  ///< replaces Swift's task-local list if that was not found
-  /// The saved context that this thread switched to last. It lies on the stack that runs now: in a context's control
-  /// block or in a resumer's frame. Only the overflow report reads it, because an address is not enough (hazard 6).
+  /// The saved stack pointer that this thread switched to last, so an address in the stack that runs now. (The address
+  /// of the saved context would not do: a coroutine that waits on a second stack is parked in the block of its first.)
+  /// Only the overflow report reads it, because the address of a fault is not enough (hazard 6).
   const void *_Nullable running;
   uintptr_t tasks_left;            ///< if waits inside of a Task are refused: the number of Tasks below a switch
   uint32_t spin_locks;             ///< debug builds: the number of the Swift layer's spin locks that this thread holds
@@ -185,6 +186,17 @@ const cco_task_local *_Nullable cco_next_task_local(const cco_task_local *item);
 void cco_enter_task_locals(const cco_task_local *first);
 void cco_leave_task_locals(void);
 
+/// What cco_put_task_locals_aside has found: the thread's own bindings, and the Task that it runs.
+typedef struct cco_aside {
+  void *_Nullable bindings;
+  void *_Nullable task;
+} cco_aside;
+
+/// Begins a flow without bindings and outside of any Task, on a thread that may have both: a handler that runs in a
+/// loop of other code's. Ended on the same thread, when the flow has left its bindings.
+cco_aside cco_put_task_locals_aside(void);
+void cco_take_task_locals_back(cco_aside aside);
+
 /// Whether the bindings of a launching flow can be read (TaskLocals.c).
 bool cco_inherits_task_locals(void);
 
@@ -275,6 +287,14 @@ cco_state cco_state_of(const cco_context *context);
 /// Gives the stack of a READY or FINISHED context back to the pool. Returns CCO_HAS_LIVE_FRAMES otherwise.
 cco_status cco_destroy(cco_context *context);
 
+/// Calls `body` with `argument` on a stack of at least `stack_size` bytes, as part of the calling flow: what the
+/// caller's frames hold, holds in the body, also if the flow parks there and continues on another thread. `label` is
+/// for reports. `flow` becomes the `argument` of the context, by which the caller knows whose stack it is. Returns
+/// CCO_OK when `body` has returned, or a status of cco_create, and `body` was not called. The body begins with the
+/// default rounding mode.
+cco_status cco_call_on_stack(size_t stack_size, void (*body)(void *_Nullable argument), void *_Nullable argument,
+                             const cco_label *_Nullable label, void *_Nullable flow);
+
 cco_status cco_refuse_resume(const cco_context *context);
 cco_status cco_refuse_suspend(const cco_context *context);
 
@@ -307,9 +327,9 @@ typedef struct cco_stack_counters {
 } cco_stack_counters;
 cco_stack_counters cco_stacks(void);
 
-/// The number of hot stacks in the pool, as in the counters. Does not start the runtime: a program that has made no
-/// context has none, and may be about to exit.
-uint64_t cco_pooled_dirty(void);
+/// Whether a size class has more than twice as many hot stacks in the pool as cco_trim_surplus keeps of it. Does not
+/// start the runtime: a program that has made no context has no stacks, and may be about to exit.
+bool cco_has_surplus(size_t keep);
 
 /// Returns the memory of pooled stacks to the kernel, in bulk, the longest unused first. The `keep` most recent ones of
 /// each size class stay hot. Unmaps slabs that have no stack in use, except one of each class. Returns the number of
@@ -317,7 +337,8 @@ uint64_t cco_pooled_dirty(void);
 size_t cco_trim(size_t keep);
 
 /// As cco_trim, but only for stacks that were not used since the last call: the stacks of a steady load stay hot, the
-/// stacks of a burst are trimmed. Called every few seconds while many stacks are pooled.
+/// stacks of a burst are trimmed. It keeps stacks of 64 MiB of each size class at most, because stacks that were used
+/// to their ends hold that much. Called every few seconds while many stacks are pooled.
 size_t cco_trim_surplus(size_t keep);
 
 /// Returns the memory below the saved stack pointers of `count` coroutines, which are parked, and which the caller
@@ -384,6 +405,14 @@ static inline __attribute__((always_inline)) void cco_release_memory(void *objec
 extern bool swift_isUniquelyReferenced_nonNull_native(const void *object);
 static inline __attribute__((always_inline)) bool cco_has_one_reference(void *object) {
   return swift_isUniquelyReferenced_nonNull_native(object);
+}
+
+// Whether a Swift object has so many strong references, and no weak one (the runtime counts one for the object itself).
+// If the callers have them all, no other thread can get one.
+extern size_t swift_retainCount(void *object);
+extern size_t swift_weakRetainCount(void *object);
+static inline __attribute__((always_inline)) bool cco_has_references(void *object, size_t count) {
+  return swift_retainCount(object) == count && swift_weakRetainCount(object) == 1;
 }
 
 /// Hazard 16: every retain before this line happens before every store after it. No instruction.
@@ -460,6 +489,10 @@ uint32_t cco_mitigations(void);
 /// coroutine or does not answer within `nanoseconds`, if another thread asks meanwhile, if the program handles the
 /// signal, and in builds with a sanitizer. Blocks the caller until then. Any thread but that one (Inspect/AskThread.c).
 size_t cco_ask_thread(int thread, uintptr_t *frames, size_t most, uint64_t nanoseconds);
+
+/// Whether the thread with these frames, as cco_ask_thread gives them, waits for the initial value of a `static let` or
+/// a global of Swift. Takes locks of the loader; any thread (Inspect/Once.c).
+bool cco_waits_for_initial_value(const uintptr_t *frames, size_t count);
 
 /// A few lines of English: each hazard, whether its mitigation is active, and what it fell back to and why. Static
 /// storage.

@@ -104,8 +104,8 @@ static inline __attribute__((always_inline)) void cco_switch(cco_saved_context *
   *accesses = to->accesses;
   from->task_locals = *locals;
   *locals = to->task_locals;
-  ((cco_thread_words *)(thread + cco_facts.words_offset))->running = to;
   void *stack = to->stack;
+  ((cco_thread_words *)(thread + cco_facts.words_offset))->running = stack;
   to->stack = 0;
   if (cco_facts.reconciles) cco_reconcile_floating_point(stack);
   cco_transfer arrival = cco_jump_unpredicted(stack, from);
@@ -142,6 +142,10 @@ static inline __attribute__((always_inline)) cco_status cco_suspend(cco_context 
 
 /// Hazard 1 again: a body that changed the rounding mode must not leave it to the next body on the same stack.
 void cco_restore_floating_point(void);
+
+/// The same for a thread that runs one body of the program after the other, on every architecture: its rounding mode,
+/// and whether it flushes small numbers to zero.
+void cco_reset_floating_point(void);
 
 #pragma clang assume_nonnull end
 

@@ -1,3 +1,4 @@
+internal import CCoroutine
 import Glibc
 
 /// A deadline has passed.
@@ -370,7 +371,10 @@ enum UnhandledErrors {
     }
   }
 
-  static func report(_ unhandled: CoroutineRuntime.UnhandledError) { handler(unhandled) }
+  static func report(_ unhandled: CoroutineRuntime.UnhandledError) {
+    if cco_has_worlds(), let world = SimulatedWorld.current, world.takesUnhandled(unhandled) { return }
+    handler(unhandled)
+  }
 
   @Sendable private static func writeLine(_ unhandled: CoroutineRuntime.UnhandledError) {
     writeToStandardError("Coroutine: \(unhandled)\n")

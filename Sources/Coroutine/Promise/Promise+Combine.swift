@@ -248,7 +248,7 @@ extension Promise where Success == Void {
   private static func value<Value>(_ type: Value.Type, _ values: [any Sendable], _ next: inout Int) -> Value {
     defer { next += 1 }
     guard let value = values[next] as? Value else {
-      preconditionFailure("The stored value of a member does not have the type of its promise.")
+      misuse("The stored value of a member does not have the type of its promise.")
     }
     return value
   }

@@ -350,6 +350,7 @@ struct Carrier: ~Copyable {
     if let carrier = current, let readyQueue = carrier.pointee.readyQueue, takeAlong(job, carrier) {
       return readyQueue.append(job)
     }
+    if cco_has_worlds() { SimulatedWorld.noteWake(job) }
     job.pointee.scheduler.load(ordering: .relaxed)._withUnsafeGuaranteedRef { $0.push(.job(job)) }
   }
 
@@ -425,7 +426,7 @@ enum StackRunner {
   /// Returns the stack of an idle context to the pool.
   static func free(_ stack: Stack) {
     let status = cco_destroy(stack)
-    precondition(status == CCO_OK, "an idle stack was not idle")
+    if status != CCO_OK { misuse("an idle stack was not idle") }
   }
 
   /// Runs the carrier's job to its end, and returns the flow to continue.

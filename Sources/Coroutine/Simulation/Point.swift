@@ -4,7 +4,8 @@ public import CCoroutine
 ///
 /// Outside a world, and outside a coroutine, it does nothing, and costs one load. In a world it may suspend: the world
 /// chooses which coroutine continues, as at a wait, and resumes this one later. Coroutines of the same serial queue do
-/// not run here. Never throws, and does not check cancellation. Any thread.
+/// not run here, and none does while this one is in the body of a ``ThreadMutex``. Never throws, and does not check
+/// cancellation. Any thread.
 @inlinable
 public func co_point() {
   if cco_has_worlds() { SimulatedPoint.reach() }
@@ -30,7 +31,8 @@ enum SimulatedPoint {
     guard let carrier = Carrier.current, let job = carrier.pointee.job, let scheduler = carrier.pointee.scheduler else {
       return
     }
-    LockCheck.mayWait()
+    // No other coroutine may run under a thread's lock, so that is no step.
+    if LockCheck.holdsThreadMutex { return }
     guard scheduler._withUnsafeGuaranteedRef({ $0.host.mustGiveWay(atPointOf: job) }) else { return }
     carrier.pointee.grant(0)
     Carrier.giveWay(carrier, job)
@@ -177,6 +179,8 @@ package protocol WorldPolicy: AnyObject {
   func choose(_ count: Int) -> Int
   /// Returns whether the fault happens.
   func chooseFault(_ name: StaticString) -> Bool
+  /// Returns whether what was written in one piece is read in several.
+  func chooseSplit() -> Bool
   /// Called after each step, if `SimulatedWorld.footprints` is not nil.
   ///
   /// If `isUniversal` is true, the step depends on every other step. `isDependent` returns whether this step and the
@@ -188,6 +192,8 @@ package protocol WorldPolicy: AnyObject {
   func leftRunning(_ dump: String) -> any Error
   /// Returns the error for a wait for the real world; `wait` names the coroutine and what it waits for.
   func realWait(_ wait: String) -> any Error
+  /// Returns the error of a world in which a failure was observed by nothing.
+  func unhandled(_ error: CoroutineRuntime.UnhandledError) -> any Error
   /// Returns the error of a world that has reached its limit, in nanoseconds of its time.
   ///
   /// A nil limit means that the world took too many steps while no time passed.

@@ -26,9 +26,15 @@ import Synchronization
 //  5. Candidate 0 runs if there is no policy. It is the running coroutine at a point, otherwise the candidate that has
 //     been ready longest. So a run whose choices are all 0 has the order "first in, first out".
 //
-// Waits that no coroutine of the world can end. The world cannot see a callback of a real thread. `outside` lists the
-// coroutines that have declared such a wait. Only for these the loop blocks its thread. Any other wait that nothing can
-// end is a deadlock, which is reported at once.
+// Waits that no coroutine of the world can end. A coroutine declares them by a binding (`declared`), which those that
+// it launches inherit. Only for these the loop blocks its thread. Any other one is found, whatever the real time at
+// which it ends:
+//   before it begins    the cell of a callback knows that a real thread has settled it (`isFromOutside`)
+//   while others run    the wake-up comes from a real thread (`noteWake`)
+//   not yet             nothing can run, and a coroutine waits for a callback, a Task, or a job of outside
+//                       (`waitsForOutside`)
+// All three are a World.RealWaitError. A wait for another object, a channel for example, is a deadlock if nothing can
+// run: the world cannot see that a real thread has the object too.
 //
 // Tasks that co_await starts. Their Swift jobs are candidates, as handlers are. A Task may wait for something outside,
 // for example for a sleep of Swift's. The world detects that in one of two ways: nothing else can run, or a real thread
@@ -51,6 +57,10 @@ package final class SimulatedWorld: @unchecked Sendable {
   let standIns = StandIns()
   /// Whether a thread outside of the world has resumed a Task of the world.
   let hasSwiftJobFromOutside = Atomic<Bool>(false)
+  /// The coroutines that other threads wake.
+  let foreignWakes = ForeignWakes()
+  /// Whether a coroutine has ever declared its waits: otherwise none need be searched for.
+  @exclusivity(unchecked) var hasDeclared = false
 
   @exclusivity(unchecked) var executors: [SimulatedExecutor] = []
   @exclusivity(unchecked) var executorsByQueue: [ObjectIdentifier: SimulatedExecutor] = [:]
@@ -79,10 +89,18 @@ package final class SimulatedWorld: @unchecked Sendable {
   /// The coroutines that wait in `settle`.
   @exclusivity(unchecked) var settling = WaitQueue()
   let settlingLock = SpinLock()
-  /// The coroutines that have declared waits for the real world, and the depth of their declarations.
-  @exclusivity(unchecked) var outside: [JobRef: Int] = [:]
   /// The first error that the world has found; the code under test may have caught it.
   @exclusivity(unchecked) private(set) var finding: (any Error)?
+  /// The first failure that nothing has observed.
+  @exclusivity(unchecked) private(set) var unhandled: (any Error)?
+  /// Whether the test allows a failure that nothing observes.
+  @exclusivity(unchecked) package var allowsUnhandled: (CoroutineRuntime.UnhandledError) -> Bool = { _ in false }
+  /// Whether the bindings are those of a host that has crashed; nil if none has.
+  @exclusivity(unchecked) private var isOfCrashedHost: ((LocalBinding?) -> Bool)?
+  /// Whether the flow of control that runs is one of a host that has crashed.
+  @exclusivity(unchecked) private var stepHasCrashed = false
+  /// Whether what is left is being cancelled.
+  @exclusivity(unchecked) var isClosing = false
   /// Whether `stepEnded` is called, and `endDump` is stored.
   @exclusivity(unchecked) package var isTraced = false
   /// The dump of the live coroutines when the run had ended or failed, before they were cancelled.
@@ -149,8 +167,36 @@ package final class SimulatedWorld: @unchecked Sendable {
   /// Returns an index below `count` that the policy chooses; 0 while the world ends.
   package func choose(_ count: Int) -> Int { isEnding || count < 2 ? 0 : policy.choose(count) }
 
+  /// Returns whether what was written in one piece is read in several; false while the world ends.
+  package func chooseSplit() -> Bool { !isEnding && policy.chooseSplit() }
+
   /// Makes the run fail with `error`, unless the run has failed before.
   package func fail(_ error: any Error) { if finding == nil, !isEnding { finding = error } }
+
+  // MARK: Failures that nothing observes
+
+  /// Makes the run fail with the first failure that nothing has observed, in place of telling the handler; returns
+  /// false if the handler is to be told.
+  ///
+  /// It is if the test allows the failure, if what fails was cancelled with a host that has crashed, or with all that
+  /// is left at the end. The body's own error is not hidden by this one.
+  func takesUnhandled(_ error: CoroutineRuntime.UnhandledError) -> Bool {
+    if unhandled != nil || isClosing || stepHasCrashed || allowsUnhandled(error) { return false }
+    if let isOfCrashedHost, isOfCrashedHost(LocalBinding.current) { return false }
+    unhandled = policy.unhandled(error)
+    return true
+  }
+
+  /// Whether the calling code is on a host that has crashed, and unwinds.
+  package static var callerHasCrashed: Bool {
+    current.map { $0.isOfCrashedHost?(LocalBinding.current) ?? false } ?? false
+  }
+
+  /// Says which bindings are those of a host that has crashed.
+  package func crashed<Value>(_ local: CoroutineLocal<Value>, where isMeant: @escaping (Value) -> Bool) {
+    isOfCrashedHost = { isMeant(local.value(from: $0)) }
+    stepHasCrashed = false
+  }
 }
 
 // MARK: - The loop
@@ -199,7 +245,8 @@ extension SimulatedWorld {
     {
       throw finding ?? error
     }
-    if let failure = finding ?? failure { throw failure }
+    // A failure that nothing has observed is often the reason why others wait for ever.
+    if let failure = finding ?? unhandled ?? failure { throw failure }
     return try job.completion.get(as: Success.self)
   }
 
@@ -212,7 +259,7 @@ extension SimulatedWorld {
         if steps - stepsBefore > mostSteps { throw policy.overLimit(nil, dump) }
       } else if !wakeSettled() && !waitOutside() {
         if let due = nextTimer, due - Self.start > timeLimit { throw policy.overLimit(timeLimit, dump) }
-        if !passTime() { throw waitsForTask ?? policy.deadlock(dump) }
+        if !passTime() { throw waitsForOutside ?? policy.deadlock(dump) }
         stepsBefore = steps
       }
     }
@@ -253,6 +300,7 @@ extension SimulatedWorld {
     defer { endStep() }
     guard let job = candidate.job else {
       executor.carrier.pointee.job = nil
+      stepHasCrashed = false
       candidate.run()
       executor.ended(candidate, &candidates)
       if isTraced { policy.stepEnded(SimulatedStep(candidate, now: elapsed)) }
@@ -262,11 +310,16 @@ extension SimulatedWorld {
     // Every wait begins with a decrement of this number, and calls the host (`reachesPoint`) if it is below zero.
     executor.carrier.pointee.waitsLeft = 0
     executor.carrier.pointee.grant(0)
+    if let isOfCrashedHost { stepHasCrashed = isOfCrashedHost(job.pointee.locals?.takeUnretainedValue()) }
     let traced = isTraced ? job.handle.takeUnretainedValue() : nil
     executor.scheduler.resumeInWorld(job, executor.carrier)
     // It may have let others of its queue overtake it.
     executor.ended(step.candidate ?? candidate, &candidates)
-    if let traced { policy.stepEnded(SimulatedStep(traced, isInterrupted: step.hasInterrupted(job), now: elapsed)) }
+    if let traced {
+      let live = LiveJobs.list(of: executors.map(\.scheduler))
+      let isInterrupted = step.hasInterrupted(job)
+      policy.stepEnded(SimulatedStep(traced, among: live, isInterrupted: isInterrupted, now: elapsed))
+    }
   }
 }
 
@@ -441,6 +494,7 @@ extension SimulatedWorld {
       cco_thread().pointee.carrier = mounted
       // After the messages: taking them acquires the stores that were made before they were sent.
       if hasSwiftJobFromOutside.load(ordering: .relaxed) { checkSwiftJobFromOutside() }
+      for job in foreignWakes.take() { checkWake(job) }
     }
     while let job = scheduler.readyQueue.pointee.queue.popFirst() {
       if !step.hasInterrupted(job) { executor.add(.job(job), to: &candidates) }
@@ -588,6 +642,7 @@ extension SimulatedWorld {
   /// A coroutine that cannot be cancelled stays parked for ever: a stack with live frames is not freed.
   func close() {
     isEnding = true
+    isClosing = true
     isTraced = false
     for _ in 0..<16 {
       for executor in executors { executor.cancelAll() }

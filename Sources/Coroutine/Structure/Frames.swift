@@ -234,8 +234,9 @@ private final class CancelHook: Sendable {
     )
     if wasArmed { return }
     // A handler that has thrown the coroutine out of its own call would wait for itself.
+    var wait = ShortWait()
     while state.load(ordering: .acquiring) == Self.calling, caller.load(ordering: .relaxed) != UInt(pthread_self()) {
-      sched_yield()
+      wait.pause()
     }
   }
 }

@@ -8,7 +8,9 @@ public import Synchronization
 /// allocation and no system call, which debug builds check (below); what needs one of these takes a
 /// `ThreadLock`. Under contention it spins briefly and then yields the processor, so that a waiter does not spin at
 /// full speed while the holder has lost its time slice. Built on `Atomic` because ThreadSanitizer sees that (it does
-/// not see `Synchronization.Mutex` on Linux), and because an uncontended pair costs half of a pthread mutex.
+/// not see `Synchronization.Mutex` on Linux), and because an uncontended pair costs half of a pthread mutex. Yields do
+/// not help a holder that has a lower real-time priority (SCHED_FIFO) than the waiter, so after some of them a waiter
+/// sleeps.
 @usableFromInline
 struct SpinLock: ~Copyable, Sendable {
   @usableFromInline let word = Atomic<UInt8>(0)
@@ -71,12 +73,32 @@ struct SpinLock: ~Copyable, Sendable {
   /// is a time, and a process that is stopped and continued finds one pause over, not all of them.
   private static func giveUpProcessor(_ times: Int) {
     if cco_forked() == CCO_NOT_FORKED {
-      sched_yield()
+      ShortWait.pause(times)
     } else {
       if times > hopeless { refuseOrphaned() }
       usleep(childPause)
     }
   }
+}
+
+/// A wait for another thread that will be done soon.
+struct ShortWait {
+  private var times = 0
+
+  /// Lets the other thread run.
+  mutating func pause() {
+    times &+= 1
+    Self.pause(times)
+  }
+
+  /// The same for the caller's pause number `times`: yields first, then sleeps.
+  fileprivate static func pause(_ times: Int) {
+    if times <= yields { sched_yield() } else { usleep(sleep) }
+  }
+
+  private static var yields: Int { 64 }
+  /// In µs.
+  private static var sleep: UInt32 { 50 }
 }
 
 // MARK: - The debug check of all locks
@@ -99,8 +121,8 @@ struct SpinLock: ~Copyable, Sendable {
 //   a step of a generator     keeps the count, because a wait of the body would park the consumer as well; what the
 //                             consumer holds is not the body's at its yields (`beginStep`)
 //
-// The one system call that a thread makes with a spin lock is sched_yield: a select takes several locks, and may wait
-// for one while it holds another (SpinLock.lockContended).
+// The system calls that a thread makes with a spin lock are sched_yield and a short sleep: a select takes several
+// locks, and may wait for one while it holds another (SpinLock.lockContended).
 
 @usableFromInline
 enum LockCheck {
@@ -163,6 +185,16 @@ enum LockCheck {
   static func threadMutexLeft() {
     #if DEBUG
     cco_thread().pointee.thread_mutexes &-= 1
+    #endif
+  }
+
+  /// Whether the calling flow holds a ThreadMutex, as far as this build counts them.
+  @inline(__always)
+  static var holdsThreadMutex: Bool {
+    #if DEBUG
+    cco_thread().pointee.thread_mutexes != 0
+    #else
+    false
     #endif
   }
 

@@ -112,9 +112,10 @@ public struct ServerResponse: ~Copyable {
   /// Answers an upgrade with 101, or CONNECT with 200, and hands the connection over.
   ///
   /// Suspends as `body` does. The reader returns the bytes first that the client had sent behind its head. Over TLS
-  /// the connection is one end of a pair: coroutines carry its bytes, so that it can be used as any other. The limits
-  /// of time do not hold any more, and the coroutine is not cancelled when the client goes: `body` learns that from its
-  /// reads and writes. The connection is closed when `body` ends.
+  /// the connection is that of ``TLS/Stream/withConnection(startingWith:_:)``: it can be used as any other, and throws
+  /// `ECONNRESET` when the client is gone without having ended TLS. The limits of time do not hold any more, and the
+  /// coroutine is not cancelled when the client goes: `body` learns that from its reads and writes. The connection is
+  /// closed when `body` ends; what was written leaves before, for two seconds at most if the client takes nothing.
   ///
   /// - Parameter body: Uses the connection. ``fields`` should have the fields of the handshake. `upgrade` among them is
   ///   the protocol that is made, which the client must have offered; without it, it is the first that the client

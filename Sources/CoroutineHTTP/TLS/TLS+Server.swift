@@ -112,13 +112,23 @@ extension TLS {
     ///
     /// Suspends until it has ended; use `co_timeout` to limit its time. If it throws, the connection should be
     /// closed.
+    /// - Parameters:
+    ///   - connection: A connection on which TLS begins.
+    ///   - bytes: What was read from it behind the last message without TLS (`BufferedReader.takeBuffered()`), as after
+    ///     STARTTLS or the head of the PROXY protocol.
     /// - Throws: ``TLSError`` if the client does not speak TLS, or refuses the certificate, or shows a bad one.
     ///   `NetError`; the cancellation error.
     @available(*, noasync, message: "await the `value` of a coroutine that does this")
-    public func accept(_ connection: Connection) throws -> Stream {
+    public func accept(_ connection: Connection, startingWith bytes: [UInt8] = []) throws -> Stream {
+      try accept(connection, startingWith: bytes) {}
+    }
+
+    /// As above; `onInput` is called when the client has sent bytes.
+    func accept(_ connection: Connection, startingWith bytes: [UInt8], onInput: () throws -> Void) throws -> Stream {
       let context = shared.state.withLock { $0.1 }
       let stream = try Stream(connection, context, host: nil)
-      try stream.handshake()
+      stream.add(bytes)
+      try stream.handshake(onInput: onInput)
       return stream
     }
   }

@@ -137,6 +137,13 @@ extension HTTPError {
       "the request asks for no upgrade that is made here; send HTTP/1.1, `connection: upgrade` and `upgrade`"
     )
   }
+  static func notSwitched(_ code: Int) -> HTTPError {
+    HTTPError(
+      "NOT_AN_UPGRADE",
+      .badGateway,
+      "the server answered the upgrade with \(code), and goes on with HTTP; look at the response before `upgrade`"
+    )
+  }
   static let noMemory = HTTPError("NO_MEMORY", .serviceUnavailable, "there was no memory for the message's fields")
   /// As ``headTooLarge``, of a response that a client reads.
   static let headOfResponseTooLarge = HTTPError(

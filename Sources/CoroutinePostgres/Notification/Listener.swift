@@ -283,7 +283,8 @@ extension PostgresPool {
   ///   - buffer: The number of notifications that wait for a slow listener; then it gets a `gap`.
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func listen(_ channel: String, buffer: Int = 256) throws -> PostgresNotifications {
-    try listener.listen(channel, buffer)
+    if memory != nil { throw Self.needsServer("notifications") }
+    return try listener.listen(channel, buffer)
   }
 }
 #endif

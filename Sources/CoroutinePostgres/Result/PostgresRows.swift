@@ -1,4 +1,5 @@
 #if Postgres
+import Coroutine
 internal import CPostgres
 import FoundationEssentials
 import Glibc
@@ -19,7 +20,7 @@ public struct PostgresRows: RandomAccessCollection, Sendable {
   ///
   /// Traps if there is none of this index.
   public subscript(index: Int) -> PostgresRow {
-    precondition(index >= 0 && index < memory.count, "A result of \(memory.count) rows has no row \(index).")
+    if index < 0 || index >= memory.count { misuse("A result of \(memory.count) rows has no row \(index).") }
     return PostgresRow(memory: memory, index: index)
   }
   /// The names of the columns.
@@ -81,8 +82,13 @@ public struct PostgresRow: Sendable {
   /// Whether the session's zone was UTC: the server converts a `timestamp` by it where a Date is written.
   private let isUTC: Bool
 
+  /// The number of changed rows, where the command tag does not tell it: of a result that the program has made.
+  private let madeAffected: Int?
+
   /// Takes the result over.
-  init(_ result: OpaquePointer, isUTC: Bool) { (self.result, self.isUTC) = (result, isUTC) }
+  init(_ result: OpaquePointer, isUTC: Bool, affected: Int? = nil) {
+    (self.result, self.isUTC, madeAffected) = (result, isUTC, affected)
+  }
   deinit { PQclear(result) }
 
   var status: ExecStatusType { PQresultStatus(result) }
@@ -96,7 +102,7 @@ public struct PostgresRow: Sendable {
     guard let tag = PQcmdStatus(result), UInt8(bitPattern: tag[0]) == UInt8(ascii: "D") else { return false }
     return strcmp(tag, "DISCARD ALL") == 0 || strcmp(tag, "DEALLOCATE ALL") == 0
   }
-  var affected: Int { Int(String(cString: PQcmdTuples(result))) ?? count }
+  var affected: Int { madeAffected ?? Int(String(cString: PQcmdTuples(result))) ?? count }
 
   func name(_ column: Int) -> String { PQfname(result, Int32(column)).map { String(cString: $0) } ?? "" }
   func type(_ column: Int) -> UInt32 { PQftype(result, Int32(column)) }

@@ -13,6 +13,10 @@ extension PostgresTransaction {
   /// transaction throw `.busy`. Rows of a statement that changes some come one at a time, whatever `batch` says.
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func forEach(_ statement: SQL, batch: Int = 500, _ body: (PostgresRow) throws -> Void) throws {
+    if memory != nil {
+      for row in try run(statement) { try body(row) }
+      return
+    }
     try use { wire in
       try wire.withoutIdleLimit {
         if statement.mayHaveCursor {

@@ -138,8 +138,9 @@ extension Wire {
 extension Duration {
   /// At least 1, because 0 is no limit for the server.
   var inMilliseconds: Int64 {
-    let (seconds, attoseconds) = components
-    return min(max(1, seconds * 1000 + attoseconds / 1_000_000_000_000_000), Int64(Int32.max))
+    let limit = Duration.milliseconds(Int(Int32.max))
+    let (seconds, attoseconds) = min(max(self, .milliseconds(1)), limit).components
+    return seconds * 1000 + attoseconds / 1_000_000_000_000_000
   }
 }
 #endif

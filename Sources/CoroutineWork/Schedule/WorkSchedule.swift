@@ -1,4 +1,5 @@
 #if Postgres
+import Coroutine
 public import FoundationEssentials
 // The rules of the zones.
 import FoundationInternationalization
@@ -18,7 +19,7 @@ public struct WorkSchedule: Sendable {
   ///
   /// Traps if `period` is less than a second.
   public static func every(_ period: Duration) -> WorkSchedule {
-    precondition(period >= .seconds(1), "a schedule has at most one tick a second")
+    if period < .seconds(1) { misuse("a schedule has at most one tick a second; its period is a second or more") }
     let milliseconds = period.milliseconds
     return WorkSchedule(rule: "every \(milliseconds) ms", period: Double(milliseconds) / 1_000) { moment in
       // Counted in whole milliseconds, so that ticks are the same numbers in all programs.

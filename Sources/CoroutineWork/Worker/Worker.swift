@@ -44,7 +44,9 @@ final class Worker<Payload: Codable & Sendable>: Sendable {
     onDiscard: WorkJob<Payload>.OnDiscard?,
     _ handle: @escaping Handler
   ) {
-    precondition(concurrency > 0, "a worker that runs no job at a time would wait for ever")
+    if concurrency <= 0 {
+      misuse("a worker that runs no job at a time would wait for ever; its concurrency is 1 or more")
+    }
     self.core = core
     self.concurrency = concurrency
     self.onEvent = onEvent
@@ -54,7 +56,8 @@ final class Worker<Payload: Codable & Sendable>: Sendable {
     bell = core.wakeUps.addBell()
     member = StationMember(core, bell: bell, link: link)
     claiming = BatchSize(min(concurrency, 1_024))
-    room = FairSemaphore(concurrency)
+    // A semaphore counts no further.
+    room = FairSemaphore(min(concurrency, .max / 2))
   }
 
   /// Works until it is stopped or cancelled.
@@ -116,9 +119,9 @@ final class Worker<Payload: Codable & Sendable>: Sendable {
       let batch = JobTable.batch(free)
       room.release(free - batch)
       free = batch
-      let begun = ContinuousClock.now
+      let begun = ContinuousClock.Instant.steady
       let (claimed, until) = try claim(free)
-      cost = claimed.count == free ? .now - begun : .zero
+      cost = claimed.count == free ? .steady - begun : .zero
       room.release(free - claimed.count)
       for job in claimed { held.add(RunningJob(job.id, fence: job.fence, until: until)) }
       // In a cancelled scope no body runs; what was not begun is given back by `run`.
@@ -146,7 +149,7 @@ final class Worker<Payload: Codable & Sendable>: Sendable {
           try co_timeout(.seconds(8), releaseUnknown)
           isUnknown = false
         }
-        let until = ContinuousClock.now + lease
+        let until = ContinuousClock.Instant.steady + lease
         // One job alone may be large; but it must be here before its lease ends.
         let time = limit == 1 ? max(.seconds(8), lease / 2) : .seconds(8)
         isUnknown = true
@@ -162,7 +165,7 @@ final class Worker<Payload: Codable & Sendable>: Sendable {
       // Asked to stop while the server does not answer. Without this, jobs of a claim whose answer was lost wait for
       // the end of their leases.
       if isUnknown { co_lastWord(releaseUnknown) }
-      return ([], .now)
+      return ([], .steady)
     } catch {
       if isUnknown, !link.isOut { co_lastWord(releaseUnknown) }
       room.release(limit)
@@ -257,7 +260,7 @@ extension Worker {
   ///
   /// Suspends; throws nothing.
   func attempt(_ claimed: JobTable.Claimed, _ running: RunningJob) {
-    let begun = ContinuousClock.now
+    let begun = ContinuousClock.Instant.steady
     onEvent(.started(claimed.id, attempt: claimed.attempt))
     switch decoded(claimed.payload, of: claimed.id) as Result<Payload, WorkError> {
     case .failure(let error): discard(running, error)
@@ -277,7 +280,7 @@ extension Worker {
         end(claimed, running, job, error)
       }
     }
-    if running.phase == .completed { onEvent(.finished(claimed.id, ContinuousClock.now - begun)) }
+    if running.phase == .completed { onEvent(.finished(claimed.id, ContinuousClock.Instant.steady - begun)) }
     // The next job of the key may run now; this worker has room for it.
     if claimed.key != nil { _ = bell.trySend(()) }
   }
@@ -455,7 +458,7 @@ extension Worker {
         wait = lease / 3
         continue
       }
-      let asked = ContinuousClock.now
+      let asked = ContinuousClock.Instant.steady
       do {
         let found = try co_timeout(lease / 3) {
           try core.table.extend(jobs.map { ($0.id, $0.fence) }, lease: lease, core.db.reserve)
@@ -465,7 +468,7 @@ extension Worker {
           if states[job.id] == "running" { job.extend(until: asked + lease) } else { lose(job) }
         }
         link.tell(nil)
-        wait = max(lease / 3 - (ContinuousClock.now - asked), .milliseconds(10))
+        wait = max(lease / 3 - (ContinuousClock.Instant.steady - asked), .milliseconds(10))
       } catch {
         try co_checkCancelled()
         link.tell(error)
@@ -481,7 +484,7 @@ extension Worker {
     let lease = core.options.usedLease
     while true {
       try co_delay(lease / 12)
-      let now = ContinuousClock.now
+      let now = ContinuousClock.Instant.steady
       for job in held.all where job.until - lease / 6 < now { lose(job) }
     }
   }

@@ -15,6 +15,7 @@ struct ErrorTextTests {
     #expect(
       "\(ActorStoppedError())" == "the actor has stopped; it takes no more messages and answers no more questions"
     )
+    #expect("\(ReplyDroppedError())".hasPrefix("the question got no answer: "))
     #expect("\(TimeoutError())" == "the deadline has passed")
     #expect("\(TimeoutError(after: .milliseconds(50)))" == "the deadline of 0.05 seconds has passed")
   }

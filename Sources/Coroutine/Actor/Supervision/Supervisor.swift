@@ -14,7 +14,7 @@ import Synchronization
 /// - A restart begins a new life of the actor: its body runs again, so the variables that the body declares are created
 ///   anew.
 /// - The handle stays the same, and so does the mailbox. The next life handles the queued messages. It does not handle
-///   the message that failed, and an ask that sent that message gets ``ActorStoppedError``.
+///   the message that failed, and an ask that sent that message gets ``ReplyDroppedError``.
 /// - An actor that was stopped, or cancelled through its handle, is not restarted.
 /// - If there are more restarts than the limit allows, the supervisor itself fails with
 ///   ``Supervisor/RestartLimitError``. Its actors end. If it has a supervisor of its own, that supervisor decides; a
