@@ -61,8 +61,9 @@ trait_tests := CoroutineNIOTests,CoroutineLoggingTests,CoroutineMetricsTests,Cor
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help setup setup-all setup-tests setup-http setup-postgres setup-demo setup-examples setup-aarch64 setup-bench build \
-  test test-release test-tsan test-asan test-threads test-memory test-optimised test-aarch64 soak soak-net soak-http \
-  soak-postgres fuzz-http soak-deadlocks test-context test-http test-postgres test-examples test-demo demo site readme \
+  test test-release test-tsan test-asan test-threads test-memory test-optimised test-aarch64 test-embedder \
+  soak soak-net soak-http soak-postgres fuzz-http soak-deadlocks test-context test-http test-postgres test-examples \
+  test-demo demo site readme \
   thread-locals lint api format docs docs-serve guide consumer bench bench-net bench-postgres bench-inspect bench-kv ci \
   nightly clean
 
@@ -187,6 +188,9 @@ soak_asan := $(asan_test)
 # The C core alone, because there is no Swift for aarch64 here to link with. ARGS are words of a test's name.
 test-aarch64: setup-aarch64 ## Runs the C core's own tests on an emulated aarch64; ARGS=--here runs them on this machine
 	@JOBS=$(JOBS) scripts/aarch64 $(ARGS)
+
+test-embedder: setup ## Compiles the C core alone, with cc and c++, and runs the program in C that embeds it (Examples/CCore)
+	@JOBS=$(JOBS) scripts/embedder
 
 soak: export CO_SOAK_SECONDS = $(SECONDS)
 soak: export CO_SEED = $(SEED)

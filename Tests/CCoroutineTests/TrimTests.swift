@@ -1,4 +1,5 @@
 import CCoroutine
+import CCoroutineInspect
 import Testing
 
 @Suite("Returning memory")

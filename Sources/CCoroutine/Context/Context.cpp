@@ -21,10 +21,13 @@
 // that its caller is undefined. Debuggers, profilers, the C++ runtime and Walk.c all end there, by either rule.
 #include "CCoroutine.h"
 #include "Internal.h"
+#include "Layer.h"
 
 #include <boost/context/detail/fcontext.hpp>
+#include <cstdlib>
 #include <cstring>
 #include <new>
+#include <unistd.h>
 
 namespace bc = boost::context::detail;
 static_assert(sizeof(bc::transfer_t) == sizeof(cco_transfer), "transfer_t has changed shape");
@@ -59,8 +62,12 @@ __asm__(
 
 namespace {
 
-// Around what must return: a cleanup that only an unwinding reaches (ThreadEnd.c). An exception of C++ does not reach
-// it, because without a handler nothing is unwound.
+// A thread that ends itself in the middle of a coroutine (pthread_exit, or pthread_cancel from elsewhere) drops frames
+// that a language such as Swift never unwinds: what they own is not released, and their locks stay locked. There is no
+// way to repair that, so the process ends with a sentence. The C library ends a thread by a forced unwinding: cleanups
+// of C++ run, and nothing catches it. So this cleanup is around what must return. It runs before the frames are left,
+// and before the destructors of the thread's values, among which Dispatch's would end the process without a word. An
+// exception of C++ does not reach it, because without a handler nothing is unwound.
 struct Whole {
   const cco_context *context;
   bool has_returned = false;
@@ -71,14 +78,26 @@ struct Whole {
 
 }  // namespace
 
+extern "C" void cco_refuse_thread_end(const cco_context *context) {
+  if (cco_report_layer != nullptr) {
+    cco_report_layer->thread_end(context);
+  } else {
+    static const char line[] =
+        "Coroutine: the body of a context has ended its thread (pthread_exit, or a pthread_cancel from elsewhere): "
+        "what its frames hold is lost; return instead\n";
+    if (write(STDERR_FILENO, line, sizeof line - 1) < 0) _exit(134);
+  }
+  abort();
+}
+
 extern "C" void cco_call_to_its_end(void (*body)(void *), void *argument) {
   Whole whole{nullptr};
   body(argument);
   whole.has_returned = true;
 }
 
-// Continues the running flow on another stack. Nothing is exchanged, because it stays one flow: the thread's lists, its
-// Task and its exceptions are those of the caller and of the body. A wait of the body parks all of them, as any wait.
+// Continues the running flow on another stack. Nothing is exchanged, because it stays one flow: the words of other
+// runtimes are those of the caller and of the body. A wait of the body parks all of them, as any wait.
 static void move_to(cco_saved_context *from, cco_saved_context *to) {
   void *stack = to->stack;
   cco_thread()->running = cco_sanitizer_saved_stack(stack);
@@ -129,7 +148,7 @@ static void trampoline(bc::transfer_t birth) {
   frame[1] = reinterpret_cast<char *>(&cco_coroutine_start) + CCO_ROOT_OFFSET;
   cco_transfer arrival = cco_sanitizer_entered(cco_transfer{birth.fctx, birth.data});
   cco_context *context = static_cast<cco_context *>(arrival.data);
-  // The first jump exchanged no list heads, so the jump back exchanges none either.
+  // The first jump exchanged no words, so the jump back exchanges none either.
   arrival = cco_annotated_jump(arrival.stack, &context->parked, false);
   static_cast<cco_saved_context *>(arrival.data)->stack = arrival.stack;
   while (context->entry != nullptr) {
@@ -146,12 +165,12 @@ static void trampoline(bc::transfer_t birth) {
     else
       cco_switch(&context->parked, next != nullptr ? next : context->caller);
   }
-  cco_exchange_lists(&context->parked, context->caller);
+  cco_exchange(&context->parked, context->caller);
   cco_thread()->running = cco_sanitizer_saved_stack(context->caller->stack);
   cco_annotated_jump(context->caller->stack, &context->parked, true);
 }
 
-// Lets a new stack run as far as the trampoline's first park. Its accesses and task-locals start empty.
+// Lets a new stack run as far as the trampoline's first park. Its values of the exchanged words start empty.
 static void enter_trampoline(cco_context *context) {
   context->parked = cco_saved_context{};
   void *stack = bc::make_fcontext(cco_high(context), static_cast<size_t>(cco_high(context) - context->low), trampoline);
@@ -164,7 +183,7 @@ extern "C" cco_status cco_create(size_t stack_size, cco_entry entry, void *argum
   cco_context *context = nullptr;
   cco_status status = cco_stack_acquire(stack_size, &context);
   if (status != CCO_OK) return status;
-  // A stack from the pool is still parked in the trampoline. The list heads of its last body are cleared.
+  // A stack from the pool is still parked in the trampoline. The values of its last body are cleared.
   const bool is_warm = context->parked.stack != nullptr;
   context->entry = entry;
   context->argument = argument;
@@ -175,7 +194,7 @@ extern "C" cco_status cco_create(size_t stack_size, cco_entry entry, void *argum
   if (!is_warm)
     enter_trampoline(context);
   else
-    context->parked.accesses = context->parked.task_locals = context->parked.spare = nullptr;
+    context->parked.exchanged[0] = context->parked.exchanged[1] = context->parked.spare = nullptr;
   context->phase = CCO_READY;
   *result = context;
   return CCO_OK;

@@ -66,7 +66,7 @@ static size_t cool(cco_pool *p, size_t keep) {
   return count;
 }
 
-// The number of walks that read stacks (Inspect/Walk.c), and whether one of them has kept slabs mapped; under
+// The number of walks that read stacks (Walk.c), and whether one of them has kept slabs mapped; under
 // `cco_pools_lock`.
 static uint32_t pins;
 static bool is_overdue;

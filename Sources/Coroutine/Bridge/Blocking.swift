@@ -111,7 +111,7 @@ extension CoroutineRuntime {
 // towards the limit meanwhile. Otherwise `limit` bodies that each wait for a coroutine that calls co_blocking would
 // keep the pool for ever. Bodies that wait for bodies without end meet the process's own limit on threads.
 //
-// A thread ends by the return of its function only; ThreadEnd.c ends a process whose body does it otherwise.
+// A thread ends by the return of its function only; Context.cpp ends a process whose body does it otherwise.
 //
 // Invariants, each true whenever the lock is free
 //  1. `threads` counts the threads that are STARTING, BUSY or IDLE, and `waiting` those that are WAITING. `threads`

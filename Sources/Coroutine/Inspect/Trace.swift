@@ -1,4 +1,4 @@
-internal import CCoroutine
+internal import CCoroutineInspect
 import Glibc
 import Synchronization
 
@@ -172,7 +172,7 @@ enum JSONText {
 // MARK: - Files of recordings
 
 // The files that the flight recorder writes at a stall, a deadlock and a fatal signal. The threads that notice these
-// only leave a note (Sources/CCoroutine/Inspect/Incident.c); a thread of its own writes.
+// only leave a note (Sources/CCoroutineInspect/Incident.c); a thread of its own writes.
 //
 //   NONE --the first folder: the thread starts--> WAITING --notes--> WRITING --> WAITING
 //

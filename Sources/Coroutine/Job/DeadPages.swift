@@ -1,10 +1,11 @@
 internal import CCoroutine
+internal import CCoroutineRuntime
 import Dispatch
 import Glibc
 import Synchronization
 
 // Returns the dead pages of coroutines that have waited for seconds: the memory of their stacks below the stack pointer
-// (Sources/CCoroutine/Stack/Dead.c says why no frame is lost). A thread of its own sweeps over all live jobs.
+// (Sources/CCoroutineRuntime/DeadPages.c says why no frame is lost). A thread of its own sweeps over all live jobs.
 //
 //   NONE   --a scheduler goes idle, many stacks are in use--> WATCHING --every two seconds--> sweep
 //     ^                                                          |

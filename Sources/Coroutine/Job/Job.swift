@@ -1,4 +1,5 @@
 internal import CCoroutine
+internal import CCoroutineRuntime
 public import Dispatch
 import Glibc
 import Synchronization

@@ -1,4 +1,5 @@
 public import CCoroutine
+import CCoroutineRuntime
 public import Synchronization
 
 // The part of a job that the scheduler uses. It is a plain record behind a plain pointer, so queueing, waking and
@@ -654,7 +655,7 @@ extension AnyJob {
     var carrier = Carrier(scheduler: outer?.pointee.scheduler, readyQueue: outer?.pointee.readyQueue, now: now)
     carrier.followRecorder(of: outer)
     withUnsafeMutablePointer(to: &carrier) { carrier in
-      cco_thread().pointee.carrier = UnsafeMutableRawPointer(carrier)
+      cco_layer().pointee.carrier = UnsafeMutableRawPointer(carrier)
       carrier.pointee.job = job
       SchedulerRegistry.noteStart(on: outer)
       Events.note(.run, job, 1)
@@ -663,7 +664,7 @@ extension AnyJob {
       LockCheck.takeBack(held)
       Events.noteReturn(of: job, carrier.pointee.leaving)
       if carrier.pointee.leaving != 0 { Carrier.finishLeaving(carrier) }
-      cco_thread().pointee.carrier = UnsafeMutableRawPointer(outer)
+      cco_layer().pointee.carrier = UnsafeMutableRawPointer(outer)
     }
   }
 }

@@ -1,4 +1,5 @@
-public import CCoroutine
+import CCoroutine
+public import CCoroutineRuntime
 public import Synchronization
 
 /// One binding, in an immutable list that a launched coroutine shares with its launcher.
@@ -81,7 +82,7 @@ final class LocalBinding: Sendable {
   /// The current list's head: the coroutine's; outside a coroutine the thread's; in a Task the list that it carries.
   static var current: LocalBinding? {
     if let job = Carrier.current?.pointee.job { return job.pointee.locals?.takeUnretainedValue() }
-    if let head = cco_thread().pointee.locals { return Unmanaged<LocalBinding>.fromOpaque(head).takeUnretainedValue() }
+    if let head = cco_layer().pointee.locals { return Unmanaged<LocalBinding>.fromOpaque(head).takeUnretainedValue() }
     return cco_may_have_task_locals() ? CarriedLocals.list : nil
   }
 
@@ -95,8 +96,8 @@ final class LocalBinding: Sendable {
       job.pointee.locals = head
       return old
     }
-    let old = cco_thread().pointee.locals
-    cco_thread().pointee.locals = head?.toOpaque()
+    let old = cco_layer().pointee.locals
+    cco_layer().pointee.locals = head?.toOpaque()
     return old.map { Unmanaged.fromOpaque($0) }
   }
 
@@ -406,7 +407,8 @@ extension AnyJob {
 
 // The flows of control that step generators, coroutines and threads, and the numbers under which they own locks.
 
-/// The part of a job that a generator's step uses; a thread outside any job has the same in its words (CCoroutine.h).
+/// The part of a job that a generator's step uses; a thread outside any job has the same in its words
+/// (CCoroutineRuntime.h).
 @usableFromInline
 struct Flow: ~Copyable {
   @usableFromInline let owner: Atomic<UInt>
@@ -427,7 +429,7 @@ extension UnsafeMutablePointer where Pointee == JobRecord {
   @inline(__always) var ownerNumber: UInt { pointee.owner.load(ordering: .relaxed) & ~OwnerNumber.mayStep }
 }
 
-extension UnsafeMutablePointer where Pointee == cco_thread_words {
+extension UnsafeMutablePointer where Pointee == cco_layer_words {
   // Sound because the structure in C declares the same two words.
   @inlinable var flow: UnsafeMutablePointer<Flow> {
     @inline(__always) get {
@@ -463,14 +465,14 @@ enum OwnerNumber {
 
   /// The calling thread's number, with the flag.
   static var ofThread: UInt {
-    let owner = cco_thread().pointee.owner
+    let owner = cco_layer().pointee.owner
     return owner != 0 ? owner : drawForThread()
   }
 
   @inline(never)
   private static func drawForThread() -> UInt {
     let owner = draw()
-    cco_thread().pointee.owner = owner
+    cco_layer().pointee.owner = owner
     return owner
   }
 }

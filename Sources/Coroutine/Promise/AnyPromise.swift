@@ -1,4 +1,4 @@
-public import CCoroutine
+public import CCoroutineRuntime
 public import Dispatch
 public import Synchronization
 
@@ -556,7 +556,7 @@ extension AnyPromise {
 
   /// Does the same, entered with the lock.
   private final func callWaitersUnlocking() {
-    if let words = cco_thread().pointee.settling {
+    if let words = cco_layer().pointee.settling {
       completion.unlock()
       words.assumingMemoryBound(to: SettleList.self).pointee.append(Unmanaged.passRetained(self))
     } else {
@@ -571,7 +571,7 @@ extension AnyPromise {
   private final func settleAll() {
     var (list, called) = (SettleList(), SettleList())
     let hasCallbacks = withUnsafeMutablePointer(to: &list) { list in
-      cco_thread().pointee.settling = UnsafeMutableRawPointer(list)
+      cco_layer().pointee.settling = UnsafeMutableRawPointer(list)
       let hasCallbacks = completion.tellWaiters()
       while let next = list.pointee.popFirst() {
         let isCalled = next._withUnsafeGuaranteedRef { promise in
@@ -582,11 +582,11 @@ extension AnyPromise {
           called.append(next)
           continue
         }
-        cco_thread().pointee.settling = nil
+        cco_layer().pointee.settling = nil
         next.release()
-        cco_thread().pointee.settling = UnsafeMutableRawPointer(list)
+        cco_layer().pointee.settling = UnsafeMutableRawPointer(list)
       }
-      cco_thread().pointee.settling = nil
+      cco_layer().pointee.settling = nil
       return hasCallbacks
     }
     if hasCallbacks { completion.callBack() }
@@ -610,15 +610,15 @@ extension AnyPromise {
   /// Foreign code may suspend. A promise that another job settles on this thread meanwhile must not wait for a parked
   /// stack.
   static func leaveSettleList() -> UnsafeMutableRawPointer? {
-    let words = cco_thread().pointee.settling
-    cco_thread().pointee.settling = nil
+    let words = cco_layer().pointee.settling
+    cco_layer().pointee.settling = nil
     return words
   }
 
   /// Attaches the list that `leaveSettleList` returned.
   ///
   /// The foreign code may have moved to another thread.
-  static func enterSettleList(_ words: UnsafeMutableRawPointer?) { cco_thread().pointee.settling = words }
+  static func enterSettleList(_ words: UnsafeMutableRawPointer?) { cco_layer().pointee.settling = words }
 
   /// One object, so that none is allocated under a lock.
   static let abandoned: any Error = CoroutineError.abandoned
@@ -636,7 +636,7 @@ extension AnyPromise {
     completion.pointee.failure = error
     cco_order_retains()
     completion.known.state.store(Completion.failed, ordering: .releasing)
-    guard cco_thread().pointee.settling != nil else { return settleAll() }
+    guard cco_layer().pointee.settling != nil else { return settleAll() }
     guard completion.tellWaiters() else { return }
     let words = Self.leaveSettleList()
     completion.callBack()

@@ -1,4 +1,4 @@
-internal import CCoroutine
+internal import CCoroutineRuntime
 public import Dispatch
 import Synchronization
 

@@ -1,4 +1,4 @@
-internal import CCoroutine
+internal import CCoroutineRuntime
 import Synchronization
 
 // Followers skip levels. In a loop by recursion, each handler returns the promise of the next round:

@@ -1,4 +1,5 @@
 public import CCoroutine
+public import CCoroutineRuntime
 
 // The ready jobs and the idle stacks of a scheduler.
 //

@@ -1,4 +1,4 @@
-public import CCoroutine
+public import CCoroutineRuntime
 
 /// Marks a step for tests: in a simulated world (the product CoroutineTesting) other coroutines may run here.
 ///

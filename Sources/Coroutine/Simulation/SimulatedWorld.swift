@@ -1,4 +1,5 @@
 import CCoroutine
+import CCoroutineRuntime
 import Dispatch
 import Synchronization
 
@@ -155,7 +156,7 @@ package final class SimulatedWorld: @unchecked Sendable {
   }
 
   func mount(_ executor: SimulatedExecutor) {
-    cco_thread().pointee.carrier = UnsafeMutableRawPointer(executor.carrier)
+    cco_layer().pointee.carrier = UnsafeMutableRawPointer(executor.carrier)
   }
 
   // MARK: For policies and reports
@@ -209,12 +210,12 @@ extension SimulatedWorld {
   /// Called once.
   package func run<Success: Sendable>(_ body: @escaping () throws -> Success) throws -> Success {
     cco_guard_thread()
-    let outer = (carrier: cco_thread().pointee.carrier, locals: cco_thread().pointee.locals)
+    let outer = (carrier: cco_layer().pointee.carrier, locals: cco_layer().pointee.locals)
     cco_worlds_changed(1)
     defer {
       cco_worlds_changed(-1)
-      cco_thread().pointee.carrier = outer.carrier
-      cco_thread().pointee.locals = outer.locals
+      cco_layer().pointee.carrier = outer.carrier
+      cco_layer().pointee.locals = outer.locals
     }
     let pool = executor(of: nil)
     mount(pool)
@@ -227,7 +228,7 @@ extension SimulatedWorld {
     )
     job.launch(.queued, holding: nil)
     // The body has inherited the caller's bindings; handlers and Swift jobs do not see them, as in a drain.
-    cco_thread().pointee.locals = nil
+    cco_layer().pointee.locals = nil
     var failure: (any Error)?
     do {
       try drive(until: { job.completion.known.isSettled })
@@ -488,10 +489,10 @@ extension SimulatedWorld {
     let scheduler = executor.scheduler
     let hasMessages = scheduler.inbox.hasMessages
     if hasMessages {
-      let mounted = cco_thread().pointee.carrier
+      let mounted = cco_layer().pointee.carrier
       mount(executor)
       scheduler.inbox.takeAll(as: nil, scheduler.handle)
-      cco_thread().pointee.carrier = mounted
+      cco_layer().pointee.carrier = mounted
       // After the messages: taking them acquires the stores that were made before they were sent.
       if hasSwiftJobFromOutside.load(ordering: .relaxed) { checkSwiftJobFromOutside() }
       for job in foreignWakes.take() { checkWake(job) }
@@ -663,7 +664,7 @@ extension SimulatedWorld {
       executor.close()
     }
     // The executors own their carriers.
-    cco_thread().pointee.carrier = nil
+    cco_layer().pointee.carrier = nil
     executors = []
     executorsByQueue = [:]
   }

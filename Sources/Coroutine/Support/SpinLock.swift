@@ -1,4 +1,4 @@
-public import CCoroutine
+public import CCoroutineRuntime
 import Glibc
 public import Synchronization
 
@@ -104,8 +104,8 @@ struct ShortWait {
 // MARK: - The debug check of all locks
 
 // A check of debug builds: no thread holds a spin lock over a switch, an allocation or a system call, and none holds a
-// ThreadLock over a switch. Each thread counts the locks that it holds, in its words (CCoroutine.h). Release builds
-// neither count nor check.
+// ThreadLock over a switch. Each thread counts the locks that it holds, in its words (CCoroutineRuntime.h). Release
+// builds neither count nor check.
 //
 //   a switch        Carrier.switchOut and every other place of the Swift layer that switches stacks
 //   a system call   each function of CLinux, each ThreadLock, each submission to Dispatch
@@ -133,28 +133,28 @@ enum LockCheck {
   @inlinable @inline(__always)
   static func spinLockTaken() {
     #if DEBUG
-    cco_thread().pointee.spin_locks &+= 1
+    cco_layer().pointee.spin_locks &+= 1
     #endif
   }
 
   @inlinable @inline(__always)
   static func spinLockLeft() {
     #if DEBUG
-    cco_thread().pointee.spin_locks &-= 1
+    cco_layer().pointee.spin_locks &-= 1
     #endif
   }
 
   @inline(__always)
   static func threadLockTaken() {
     #if DEBUG
-    cco_thread().pointee.thread_locks &+= 1
+    cco_layer().pointee.thread_locks &+= 1
     #endif
   }
 
   @inline(__always)
   static func threadLockLeft() {
     #if DEBUG
-    cco_thread().pointee.thread_locks &-= 1
+    cco_layer().pointee.thread_locks &-= 1
     #endif
   }
 
@@ -162,7 +162,7 @@ enum LockCheck {
   @inlinable @inline(__always)
   static func noSpinLock(_ operation: Operation) {
     #if DEBUG
-    if cco_thread().pointee.spin_locks != 0 { refuse(operation) }
+    if cco_layer().pointee.spin_locks != 0 { refuse(operation) }
     #endif
   }
 
@@ -170,21 +170,21 @@ enum LockCheck {
   @inlinable @inline(__always)
   static func noLock(_ operation: Operation) {
     #if DEBUG
-    if cco_thread().pointee.spin_locks != 0 || cco_thread().pointee.thread_locks != 0 { refuse(operation) }
+    if cco_layer().pointee.spin_locks != 0 || cco_layer().pointee.thread_locks != 0 { refuse(operation) }
     #endif
   }
 
   @inline(__always)
   static func threadMutexTaken() {
     #if DEBUG
-    cco_thread().pointee.thread_mutexes &+= 1
+    cco_layer().pointee.thread_mutexes &+= 1
     #endif
   }
 
   @inline(__always)
   static func threadMutexLeft() {
     #if DEBUG
-    cco_thread().pointee.thread_mutexes &-= 1
+    cco_layer().pointee.thread_mutexes &-= 1
     #endif
   }
 
@@ -192,7 +192,7 @@ enum LockCheck {
   @inline(__always)
   static var holdsThreadMutex: Bool {
     #if DEBUG
-    cco_thread().pointee.thread_mutexes != 0
+    cco_layer().pointee.thread_mutexes != 0
     #else
     false
     #endif
@@ -202,7 +202,7 @@ enum LockCheck {
   @inlinable @inline(__always)
   static func mayWait() {
     #if DEBUG
-    if cco_thread().pointee.thread_mutexes != 0 { refuseWait() }
+    if cco_layer().pointee.thread_mutexes != 0 { refuseWait() }
     #endif
   }
 
@@ -210,7 +210,7 @@ enum LockCheck {
   @inlinable @inline(__always)
   static func mayYield() {
     #if DEBUG
-    if cco_thread().pointee.thread_mutexes != cco_thread().pointee.thread_mutexes_below { refuseYield() }
+    if cco_layer().pointee.thread_mutexes != cco_layer().pointee.thread_mutexes_below { refuseYield() }
     #endif
   }
 
@@ -226,9 +226,9 @@ enum LockCheck {
   @inline(__always)
   static func putAside() -> Held {
     #if DEBUG
-    let held = Held(mutexes: cco_thread().pointee.thread_mutexes, below: cco_thread().pointee.thread_mutexes_below)
-    cco_thread().pointee.thread_mutexes = 0
-    cco_thread().pointee.thread_mutexes_below = 0
+    let held = Held(mutexes: cco_layer().pointee.thread_mutexes, below: cco_layer().pointee.thread_mutexes_below)
+    cco_layer().pointee.thread_mutexes = 0
+    cco_layer().pointee.thread_mutexes_below = 0
     return held
     #else
     return Held(mutexes: 0, below: 0)
@@ -239,8 +239,8 @@ enum LockCheck {
   @inline(__always)
   static func takeBack(_ held: Held) {
     #if DEBUG
-    cco_thread().pointee.thread_mutexes = held.mutexes
-    cco_thread().pointee.thread_mutexes_below = held.below
+    cco_layer().pointee.thread_mutexes = held.mutexes
+    cco_layer().pointee.thread_mutexes_below = held.below
     #endif
   }
 
@@ -248,8 +248,8 @@ enum LockCheck {
   @inlinable @inline(__always)
   static func beginStep() -> UInt32 {
     #if DEBUG
-    let below = cco_thread().pointee.thread_mutexes_below
-    cco_thread().pointee.thread_mutexes_below = cco_thread().pointee.thread_mutexes
+    let below = cco_layer().pointee.thread_mutexes_below
+    cco_layer().pointee.thread_mutexes_below = cco_layer().pointee.thread_mutexes
     return below
     #else
     return 0
@@ -261,7 +261,7 @@ enum LockCheck {
   @inlinable @inline(__always)
   static func endStep(_ below: UInt32) {
     #if DEBUG
-    cco_thread().pointee.thread_mutexes_below = below
+    cco_layer().pointee.thread_mutexes_below = below
     #endif
   }
 
@@ -275,8 +275,8 @@ enum LockCheck {
   @usableFromInline @inline(never)
   static func refuse(_ operation: Operation) {
     // A sentence for C may be copied first.
-    cco_thread().pointee.lock_exemptions &+= 1
-    if cco_thread().pointee.spin_locks == 0 { cco_refuse_locked("ThreadLock", "a switch") }
+    cco_layer().pointee.lock_exemptions &+= 1
+    if cco_layer().pointee.spin_locks == 0 { cco_refuse_locked("ThreadLock", "a switch") }
     switch operation {
     case .stackSwitch: cco_refuse_locked("spin lock", "a switch")
     case .threadLock: cco_refuse_locked("spin lock", "a ThreadLock, which may sleep")

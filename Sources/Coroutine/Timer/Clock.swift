@@ -1,4 +1,4 @@
-import CCoroutine
+import CCoroutineRuntime
 import Glibc
 import Synchronization
 

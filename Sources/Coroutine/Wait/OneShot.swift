@@ -1,4 +1,4 @@
-public import CCoroutine
+public import CCoroutineRuntime
 public import Synchronization
 
 // One wait for one outcome that other code delivers: a callback (co_suspend), a thread (co_blocking), a Task (co_await,
