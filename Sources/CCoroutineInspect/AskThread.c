@@ -34,9 +34,16 @@ static size_t most, count;
 
 // The interrupted address, and the return addresses above it, as long as the frames lie on the coroutine's stack and
 // each lies above the one before. The last 16 bytes below the control block are no frame of the coroutine's.
-static size_t walk(const cco_context *context, uintptr_t pc, uintptr_t fp, uintptr_t stack) {
+//
+// `syscall` of the C library makes no frame: its return address is `link`. Without it, the function that has called it
+// would be missing, as that in which a thread waits for a `static let` (Once.c).
+static size_t walk(const cco_context *context, uintptr_t pc, uintptr_t fp, uintptr_t stack, uintptr_t link) {
   size_t found = 0;
   uintptr_t low = stack, high = (uintptr_t)context - 16;
+  if (pc - (uintptr_t)&syscall < 64) {
+    frames[found++] = pc;
+    pc = link;
+  }
   while (found < most && pc != 0) {
     frames[found++] = pc;
     if (fp < low || fp >= high || fp % 8 != 0) break;
@@ -58,12 +65,13 @@ static void answer(int signal, siginfo_t *info, void *interrupted) {
     const ucontext_t *at = interrupted;
 #if defined(__x86_64__)
     uintptr_t pc = (uintptr_t)at->uc_mcontext.gregs[REG_RIP], fp = (uintptr_t)at->uc_mcontext.gregs[REG_RBP];
-    uintptr_t stack = (uintptr_t)at->uc_mcontext.gregs[REG_RSP];
+    uintptr_t stack = (uintptr_t)at->uc_mcontext.gregs[REG_RSP], link = *(const uintptr_t *)stack;
 #elif defined(__aarch64__)
     uintptr_t pc = at->uc_mcontext.pc, fp = at->uc_mcontext.regs[29], stack = at->uc_mcontext.sp;
+    uintptr_t link = at->uc_mcontext.regs[30];
 #endif
     const cco_context *context = cco_context_at((const void *)stack, NULL);
-    count = context != NULL ? walk(context, pc, fp, stack) : 0;
+    count = context != NULL ? walk(context, pc, fp, stack, link) : 0;
     atomic_store_explicit(&state, DONE, memory_order_release);
   }
   errno = kept;

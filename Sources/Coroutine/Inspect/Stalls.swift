@@ -344,7 +344,8 @@ extension CoroutineRuntime.Stall.Activity {
 //     one of them sees the other (both sequentially consistent).
 //  2. `seen` belongs to the watch's thread. It holds no scheduler: a queue may be released at any time.
 //
-// Cost: without a handler one load for a drain; with one, the number of the thread (a system call) and two stores.
+// Cost: without a handler one load for a drain; with one, the number of the thread (a system call) and two stores. The
+// first drain on a thread lets SIGURG in, which makes one call more.
 
 enum QueueStalls {
   private static var off: UInt32 { 0 }
@@ -377,6 +378,8 @@ enum QueueStalls {
   /// Notes the calling thread for the drain of a queue, and returns its number; called while queues are watched.
   static func begins(_ thread: borrowing Atomic<Int32>) -> Int32 {
     let number = clinux_thread_id()
+    // Dispatch blocks it, and then a stall has no stack.
+    clinux_let_in_questions()
     thread.store(number, ordering: .sequentiallyConsistent)
     if word.load(ordering: .sequentiallyConsistent) == resting,
       word.exchange(watching, ordering: .sequentiallyConsistent) == resting
