@@ -42,7 +42,8 @@ struct MemoryAgainstServerTests {
       try WorkState.allCases.flatMap { state in
         try queue.jobs(state, limit: 1_000).map { job in
           let times = "\(job.leaseEnds != nil) \(job.endedAt != nil)"
-          return "\(number(job.id)) \(job.state) \(job.attempt)/\(job.attempts) \(times) \(job.worker ?? "-") \(job.errors)"
+          return
+            "\(number(job.id)) \(job.state) \(job.attempt)/\(job.attempts) \(times) \(job.worker ?? "-") \(job.errors)"
             + " \(try job.payload.get().number)"
         }
       }
@@ -137,7 +138,9 @@ struct MemoryAgainstServerTests {
     ) {
       let key = chance(2) ? "k\(pick(3))" : nil
       // Not on the minute at which a look may be.
-      return (pick(1_000), chance(3) ? "u\(pick(3))" : nil, key, pick(3), chance(3) ? Double(pick(5) - 2) * 1_800 + 600 : nil)
+      return (
+        pick(1_000), chance(3) ? "u\(pick(3))" : nil, key, pick(3), chance(3) ? Double(pick(5) - 2) * 1_800 + 600 : nil
+      )
     }
 
     private mutating func act() throws {

@@ -69,18 +69,19 @@ struct MemoryTests {
     }
   }
 
-  @Test func `a handler that is cut off is cancelled before its lease ends, and what it then commits is refused`() throws
+  @Test func `a handler that is cut off is cancelled before its lease ends, and what it then commits is refused`()
+    throws
   {
     try inWorld { world, memory in
       let options = options()
       let (cut, other) = (memory.pool(), memory.pool())
       let events = Log<String>()
       let late = Log<PostgresError.Kind?>()
-      func work(_ name: String, on db: PostgresPool) throws {
-        let events: @Sendable (WorkEvent) -> Void = { event in
+      @Sendable func work(_ name: String, on db: PostgresPool) throws {
+        let onEvent: @Sendable (WorkEvent) -> Void = { event in
           if case .leaseLost = event { events.add(name) }
         }
-        try WorkQueue<Task>("q", on: db, options: options).work(onEvent: events) { job in
+        try WorkQueue<Task>("q", on: db, options: options).work(onEvent: onEvent) { job in
           if name == "cut" {
             do { try co_delay(.seconds(600)) } catch {}
             #expect(co_isCancelled && world.now < .seconds(31))
@@ -302,7 +303,8 @@ struct MemoryTransactionTests {
     }.value
   }
 
-  @Test func `a second transaction with a unique key waits for the first one, and finds what it has left`() async throws {
+  @Test func `a second transaction with a unique key waits for the first one, and finds what it has left`() async throws
+  {
     for commits in [true, false] {
       try await co_launch {
         let db = WorkMemory().pool()
@@ -326,7 +328,8 @@ struct MemoryTransactionTests {
     }
   }
 
-  @Test func `transactions that would wait for each other in a circle get the server's code, and run again`() async throws
+  @Test func `transactions that would wait for each other in a circle get the server's code, and run again`()
+    async throws
   {
     try await co_launch {
       let db = WorkMemory().pool()
@@ -350,7 +353,8 @@ struct MemoryTransactionTests {
     }.value
   }
 
-  @Test func `what a server would refuse before it is sent is refused, and what needs a connection says so`() async throws
+  @Test func `what a server would refuse before it is sent is refused, and what needs a connection says so`()
+    async throws
   {
     try await co_launch {
       let memory = WorkMemory { statement in

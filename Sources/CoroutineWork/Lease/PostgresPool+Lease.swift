@@ -61,7 +61,7 @@ extension PostgresPool {
         if memory == nil {
           co_lastWord {
             try reserve.run(
-            "update work.lease set ends = now() where name = \(name) and holder = \(holder) and ends > now()"
+              "update work.lease set ends = now() where name = \(name) and holder = \(holder) and ends > now()"
             )
           }
         }

@@ -139,6 +139,10 @@ extension MemoryLink {
           let own = t.added.first { $0.queue == queue && $0.unique == name }?.id
           if let there = try own ?? run({ state, _ in state.unfinished(key) }) { return (there, false) }
         }
+        // As the server, whose dates these are; later ones could not be computed with.
+        if let seconds = draft.seconds, !(-210_866_803_200..<9_200_000_000_000).contains(seconds) {
+          throw PostgresError(.server, "timestamp out of range", sqlState: SQLState(rawValue: "22008"))
+        }
         let isLimited = draft.core.options.keyLimit != nil
         let job = try run { state, now in
           MemoryState.Job(

@@ -36,8 +36,15 @@ struct MemoryState: Sendable {
     var queue: Queue
     var name: String
   }
-  enum Lock: Hashable, Sendable { case unique(Key), key(Key), schedule(Key) }
-  enum Shared: Hashable, Sendable { case job(Int64), lease(String) }
+  enum Lock: Hashable, Sendable {
+    case unique(Key)
+    case key(Key)
+    case schedule(Key)
+  }
+  enum Shared: Hashable, Sendable {
+    case job(Int64)
+    case lease(String)
+  }
   struct Bucket: Sendable {
     var tokens: Double
     var at: Int
@@ -229,7 +236,8 @@ struct MemoryState: Sendable {
       }
     }
     let count = max(due.count, ended.count)
-    let isReady = !paused.contains(queue)
+    let isReady =
+      !paused.contains(queue)
       && jobs.values.contains { $0.queue == queue && $0.rules.state == .available && $0.limitKey == nil }
     let next = jobs.values.lazy.filter { $0.queue == queue }.compactMap { job -> Int? in
       if let ends = job.rules.leaseEnds { return ends >= now ? ends : nil }

@@ -25,14 +25,11 @@ public import FoundationEssentials
 /// jobs, schedules, `finish` with its effects. A handler under test does not change. Each program gets a pool of its
 /// own, as each host of a world's network:
 ///
-/// <!-- compiled: Tests/CoroutineWorkTests/Snippets/WorkSnippets.swift -->
 /// ```swift
 /// let memory = WorkMemory()
 /// world.network.host("worker") {
-///   let mails = WorkQueue<Welcome>("mails", on: memory.pool())
-///   try mails.work { job in try welcome(job) }
+///   try WorkQueue<Welcome>("mails", on: memory.pool()).work { job in try welcome(job) }
 /// }
-/// try Work.enqueue([mails.draft(Welcome(order: "7"))], on: memory.pool())
 /// ```
 ///
 /// A host that crashes holds its jobs until their leases end. Statements of the program's own are no SQL here: `answer`
@@ -179,7 +176,9 @@ final class JobTransaction: MemoryTransaction {
   }
   let link: MemoryLink
   let number: Int
-  private let done = ThreadMutex<(all: [Done], locks: Set<MemoryState.Lock>, shared: [MemoryState.Shared])>(([], [], []))
+  private let done = ThreadMutex<(all: [Done], locks: Set<MemoryState.Lock>, shared: [MemoryState.Shared])>(
+    ([], [], [])
+  )
 
   init(_ link: MemoryLink, number: Int) { (self.link, self.number) = (link, number) }
 

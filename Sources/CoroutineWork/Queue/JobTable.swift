@@ -215,7 +215,8 @@ extension JobTable {
   /// Asks the server.
   func save(_ id: Int64, fence: Int64, checkpoint: [UInt8], _ session: some PostgresSession) throws -> Bool {
     if let memory { return try memory.save(id, fence: fence, checkpoint: checkpoint) }
-    return try session.run("update \(job) set checkpoint = \(Bytes(checkpoint)) where \(isHeld(id, fence))").affected == 1
+    return try session.run("update \(job) set checkpoint = \(Bytes(checkpoint)) where \(isHeld(id, fence))").affected
+      == 1
   }
 
   /// What has become of a finish whose COMMIT was lost.
