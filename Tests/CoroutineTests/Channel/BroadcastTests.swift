@@ -244,10 +244,10 @@ struct BroadcastTests {
     let subscription = broadcast.subscribe()
     #expect(text { try subscription.receive() } == "notInCoroutine")
     let job = co_launch { try (0..<2).map { _ in try subscription.receive() } }
-    try await onOwnThread { try broadcast.send(1) }
+    _ = try await onOwnThread { try broadcast.send(1) }
     try await onCoroutine { try co_blocking { _ = try broadcast.send(2) } }
     #expect(try await job.value == [1, 2])
-    try await Task { try broadcast.send(3) }.value
+    _ = try await Task { try broadcast.send(3) }.value
     try await onOwnThread {
       if case .received(let value) = try subscription.tryReceive() { #expect(value == 3) } else { Issue.record("none") }
       if case .empty = try subscription.tryReceive() {} else { Issue.record("not empty") }

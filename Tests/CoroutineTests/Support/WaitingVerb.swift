@@ -164,7 +164,8 @@ enum WaitingVerb: String, CaseIterable, Sendable {
     switch self {
     case .join, .outcome, .cancelAndJoin, .awaitJob:
       let end = Gate()
-      let job = co_launch { try co_shield { try end.pass() } }
+      // Begun: a job that is cancelled before that ends at once.
+      let job = co_launch(start: .immediate) { try co_shield { try end.pass() } }
       defer { end.open() }
       switch self {
       case .join: try job.join()
