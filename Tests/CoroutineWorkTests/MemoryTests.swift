@@ -113,7 +113,7 @@ struct MemoryTests {
 
   @Test func `effects are there once, whatever the order of crashes, cut-offs and statements`() throws {
     let outcomes = Log<Int>()
-    let found = explore(.random(seeds: 60)) {
+    let found = explore(.random(seeds: 12)) {
       let world = World.current!
       let memory = WorkMemory(startingAt: Self.start) { _ in
         // A statement takes its time.
@@ -148,7 +148,7 @@ struct MemoryTests {
     }
     #expect(found.failure == nil, "\(found.failure.map { "\($0)" } ?? "")")
     // Some attempts were lost.
-    #expect(outcomes.all.count == 60 && outcomes.all.contains(where: { $0 > 8 }))
+    #expect(outcomes.all.contains(where: { $0 > 8 }), "\(outcomes.all)")
   }
   private struct WrongEffects: Error {
     var numbers: [Int]

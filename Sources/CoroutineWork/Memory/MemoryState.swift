@@ -237,8 +237,7 @@ struct MemoryState: Sendable {
     }
     let count = max(due.count, ended.count)
     let isReady =
-      !paused.contains(queue)
-      && jobs.values.contains { $0.queue == queue && $0.rules.state == .available && $0.limitKey == nil }
+      !paused.contains(queue) && jobs.values.contains { $0.queue == queue && $0.rules.state == .available }
     let next = jobs.values.lazy.filter { $0.queue == queue }.compactMap { job -> Int? in
       if let ends = job.rules.leaseEnds { return ends >= now ? ends : nil }
       return [.scheduled, .retryable].contains(job.rules.state) && job.rules.at > now ? job.rules.at : nil
