@@ -173,6 +173,9 @@ final class Resolver: Sendable {
     var found: UnsafeMutablePointer<addrinfo>?
     let code = getaddrinfo(host, nil, &hints, &found)
     let error = errno
+    if code != 0, code != EAI_SYSTEM, flags & AI_NUMERICHOST == 0, let refusal = lackOfDescriptors {
+      throw NetError(.unresolved(host, EAI_SYSTEM), code: refusal, "resolving")
+    }
     defer { if let found { freeaddrinfo(found) } }
     guard code == 0 else { throw NetError(.unresolved(host, code), code: code == EAI_SYSTEM ? error : 0, "resolving") }
     var addresses: [SocketAddress] = []
@@ -184,6 +187,15 @@ final class Resolver: Sendable {
     }
     guard !addresses.isEmpty else { throw NetError(.unresolved(host, EAI_NONAME), "resolving") }
     return addresses
+
+  /// EMFILE or ENFILE if no descriptor is free at this moment; nil if one is.
+  ///
+  /// The C library says of a name whose files or servers it could not open that there is no such name, or no answer.
+  private static var lackOfDescriptors: Int32? {
+    let probe = open("/dev/null", O_RDONLY | O_CLOEXEC)
+    if probe >= 0 { close(probe) }
+    return probe < 0 && (errno == EMFILE || errno == ENFILE) ? errno : nil
+  }
   }
 }
 

@@ -66,7 +66,8 @@ final class PriorityChooser: Chooser {
   /// Creates a chooser; `length` is the expected number of choices of a run.
   init(seed: UInt64, depth: Int, length: Int) {
     random = SplitMix(state: seed &* 0x9E6C_63D0_876A_3F6B &+ 7)
-    for _ in 1..<max(1, depth) { changes.insert(random.below(max(1, length))) }
+    // No more than there are steps, which are all lowered then: `depth` may be any number.
+    for _ in 1..<min(max(1, depth), max(1, length) + 1) { changes.insert(random.below(max(1, length))) }
   }
 
   private func priority(_ id: UInt64) -> UInt64 {

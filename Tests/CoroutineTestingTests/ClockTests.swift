@@ -262,6 +262,34 @@ struct ClockTests {
     #expect(said.contains("a clock runs at a rate from 0.001 to 1000"))
   }
 
+  @Test(arguments: [0.001, 0.3, 1, 1.7, 1000]) func `equal instants are equal for all coroutines of a host`(
+    rate: Double
+  ) throws {
+    let world = World()
+    try world.run {
+      world.network.setClockRate(rate, of: "host")
+      let times = Promise<Set<Duration>>()
+      world.network.host("host") {
+        let instant = co_now.advanced(by: .seconds(10))
+        let woken = Locked<Set<Duration>>([])
+        try co_scope { scope in
+          for number in 0..<10 {
+            scope.launch {
+              try co_delay(.nanoseconds(number * 777))
+              try co_delay(until: instant)
+              #expect(co_now >= instant)
+              let now = world.now
+              woken.withLock { _ = $0.insert(now) }
+            }
+          }
+        }
+        times.fulfill(woken.current)
+      }
+      let all = try co_await(times)
+      #expect(all.count == 1)
+    }
+  }
+
   @Test func `the body's clock is the world's`() async {
     let result = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
       World().network.setClockRate(2, of: "body")

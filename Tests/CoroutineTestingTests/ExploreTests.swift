@@ -246,7 +246,10 @@ struct ExploreTests {
     // The number of the run that fails alone: the first one, the one that repeats it, one that nothing repeats.
     for failing in [1, 2, 5] {
       let runs = Counter()
-      let failure = try #require(explore(.random()) { if runs.next() == failing { throw Lost() } }.failure, "\(failing)")
+      let failure = try #require(
+        explore(.random()) { if runs.next() == failing { throw Lost() } }.failure,
+        "\(failing)"
+      )
       #expect(failure.error is Lost)
       #expect(failure.description.contains("the same choices led to different runs"), "\(failure)")
     }
@@ -256,6 +259,51 @@ struct ExploreTests {
       try co_scope { scope in for _ in 0..<2 { scope.launch {} } }
     }
     #expect(found.failure?.error is Lost)
+  }
+
+  @Test(arguments: [1, 2, 1_000, Int.max]) func `a strategy looks for bugs of any depth`(depth: Int) {
+    let found = explore(.priorities(depth: depth, runs: 20), lostUpdateFree)
+    #expect(found.runs == 20)
+    #expect(found.failure == nil)
+  }
+
+  /// A strategy that would run nothing, or has a number that no schedule has.
+  enum Impossible: String, CaseIterable, Codable, Sendable {
+    case noSeeds, fewerSeeds, noRuns, fewerRuns, noDepth, fewerPreemptions, noSchedules
+
+    func make() {
+      switch self {
+      case .noSeeds: _ = Exploration.Strategy.random(seeds: 0)
+      case .fewerSeeds: _ = Exploration.Strategy.random(seeds: -1)
+      case .noRuns: _ = Exploration.Strategy.priorities(runs: 0)
+      case .fewerRuns: _ = Exploration.Strategy.priorities(runs: -7)
+      case .noDepth: _ = Exploration.Strategy.priorities(depth: 0)
+      case .fewerPreemptions: _ = Exploration.Strategy.exhaustive(preemptions: -1)
+      case .noSchedules: _ = Exploration.Strategy.exhaustive(most: 0)
+      }
+    }
+
+    var words: String {
+      switch self {
+      case .noSeeds: "with 0 seeds runs nothing"
+      case .fewerSeeds: "with -1 seeds runs nothing"
+      case .noRuns: "with 0 runs runs nothing"
+      case .fewerRuns: "with -7 runs runs nothing"
+      case .noDepth: "a depth of 0"
+      case .fewerPreemptions: "have -1 preemptions"
+      case .noSchedules: "at most 0 schedules runs nothing"
+      }
+    }
+  }
+
+  @Test(arguments: Impossible.allCases)
+  func `a strategy that would run nothing ends the process with a sentence`(_ strategy: Impossible) async {
+    let died = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
+      [strategy = strategy as Impossible] in
+      strategy.make()
+    }
+    let words = String(decoding: died?.standardErrorContent ?? [], as: UTF8.self)
+    #expect(words.contains(strategy.words), "\(words)")
   }
 
   @Test func `a body that only the choices determine may run twice`() {

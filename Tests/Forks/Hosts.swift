@@ -39,6 +39,7 @@ private final class InOrder: WorldPolicy {
   func chooseNext(_ candidates: UnsafeBufferPointer<Candidate>, continues: Bool, previous: UInt64) -> Int { 0 }
   func choose(_ count: Int) -> Int { 0 }
   func chooseFault(_ name: StaticString) -> Bool { false }
+  func chooseLate() -> Bool { false }
   func chooseSplit() -> Bool { false }
   func stepFinished(_ id: UInt64, isUniversal: Bool, _ isDependent: (UInt64) -> Bool) {}
   func stepEnded(_ step: SimulatedStep) {}

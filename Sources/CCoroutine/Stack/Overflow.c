@@ -225,10 +225,7 @@ static void install(void) {
   cco_mark_active(CCO_MITIGATION_OVERFLOW_REPORT, true);
 }
 
-static __attribute__((noinline)) void guard_this_thread(void) {
-  pthread_once(&once, install);
-  is_guarded = true;
-  if (cco_report_layer != NULL) cco_report_layer->guard();
+static void take_signal_stack(void) {
   stack_t now = {0};
   if (!has_key || sigaltstack(NULL, &now) != 0) return;
   // A sanitizer or the program may have given this thread a signal stack already.
@@ -243,6 +240,22 @@ static __attribute__((noinline)) void guard_this_thread(void) {
   }
 }
 
+static __attribute__((noinline)) void guard_this_thread(void) {
+  pthread_once(&once, install);
+  is_guarded = true;
+  if (cco_report_layer != NULL) cco_report_layer->guard();
+  take_signal_stack();
+}
+
 void cco_guard_thread(void) {
   if (__builtin_expect(!is_guarded, 0)) guard_this_thread();
+}
+
+void cco_restore_signal_stack(void) {
+  if (!has_key) return;
+  stack_t mine = {.ss_sp = pthread_getspecific(signal_stack), .ss_size = SIGNAL_STACK};
+  if (mine.ss_sp == NULL)
+    take_signal_stack();
+  else
+    sigaltstack(&mine, NULL);
 }

@@ -384,7 +384,8 @@ public struct ActorEnd: Sendable {
 extension ActorMonitor {
   /// The error of an actor whose linked actor was cancelled or has failed.
   public struct LinkedActorError: Error, CustomStringConvertible {
-    /// The end of the linked actor.
+    /// The end of the linked actor; if that has failed with an error of this type, the end that its error has: the first
+    /// cause.
     public var end: ActorEnd
     /// Creates the error.
     public init(end: ActorEnd) { self.end = end }
@@ -535,6 +536,8 @@ extension ActorLife {
   /// Fails this actor because a linked actor has ended, unless that actor was stopped.
   func follow(_ end: ActorEnd) {
     if case .stopped = end.exit { return }
+    // Along a chain of links the first cause is passed on: an error around an error for each link would have no bound.
+    if case .failed(let error as ActorMonitor.LinkedActorError) = end.exit { return endLife(.failed(error)) }
     endLife(.failed(ActorMonitor.LinkedActorError(end: end)))
   }
 }

@@ -418,6 +418,8 @@ final class BlockingThread: LimitedThread, @unchecked Sendable {
       work.run()
       // The next body is another coroutine's, and may compute with what this one has set.
       cco_reset_floating_point()
+      // An overflow of that body would be silent if this one has switched the signal stack off.
+      cco_restore_signal_stack()
       clinux_reset_thread(name)
     }
     leave()

@@ -73,13 +73,13 @@ public final class Job<Success: Sendable>: AnyJob, @unchecked Sendable {
   func takeBody() -> Body { completion.bytesAddress.withMemoryRebound(to: Body.self, capacity: 1) { $0.move() } }
 
   @usableFromInline override func releaseBody(leavesEmpty: Bool) {
-    let body = takeBody()
+    let held = Unmanaged.passRetained(HeldBody(takeBody()) as AnyObject)
     if leavesEmpty {
       completion.bytesAddress.withMemoryRebound(to: Body.self, capacity: 1) {
         $0.initialize(to: { throw CancellationError() })
       }
     }
-    withExtendedLifetime(body) {}
+    ReleasedBodies.release(held)
   }
 
   /// Waits until the job has ended, and returns its result.

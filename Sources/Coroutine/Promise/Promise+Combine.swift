@@ -492,7 +492,7 @@ extension Promise {
   ) -> Promise<[Output]> {
     let result = Promise<[Output]>(launchSite: launchSite)
     guard limit > 0 else {
-      result.fail(CoroutineError.invalidCount(limit))
+      result.fail(CoroutineError.invalidCount(limit, of: "the limit of promises at once"))
       return result
     }
     var iterator = elements.makeIterator()

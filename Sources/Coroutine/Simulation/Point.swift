@@ -129,6 +129,15 @@ package struct LocalClock {
     shown &+ Self.scaled(now &- since, by: millionths, of: 1_000_000, roundsUp: false)
   }
 
+  /// The first time of the world at which this clock shows `reading`; the beginning of its line if it has shown that.
+  package func time(showing reading: UInt64) -> UInt64 {
+    guard reading > shown else { return since }
+    let (time, overflow) = since.addingReportingOverflow(
+      Self.scaled(reading - shown, by: 1_000_000, of: millionths, roundsUp: true)
+    )
+    return overflow ? .max : time
+  }
+
   /// Returns how many nanoseconds of the world's time `nanoseconds` of this clock last.
   ///
   /// Rounded up, so that no timer of the host is early by the host's own clock. A duration that was clamped to `.max`
@@ -158,6 +167,9 @@ extension SimulatedWorld {
 
   /// The length in the world's time of `nanoseconds` by the clock of the running code.
   func lasting(_ nanoseconds: Int64) -> Int64 { clockOfCaller?()?.lasting(nanoseconds) ?? nanoseconds }
+
+  /// The world's time at which the clock of the running code shows `reading`.
+  func time(showing reading: UInt64) -> UInt64 { clockOfCaller?()?.time(showing: reading) ?? reading }
 
   /// How far the clock of the running code advances in the next `nanoseconds` of the world's time.
   func localLength(_ nanoseconds: UInt64) -> UInt64 {

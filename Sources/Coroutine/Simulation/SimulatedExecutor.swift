@@ -143,6 +143,7 @@ final class SimulatedHost: Host, @unchecked Sendable {
   override var now: UInt64 { world.now }
   override var localNow: UInt64 { world.localNow }
   override func lasting(_ nanoseconds: Int64) -> Int64 { world.lasting(nanoseconds) }
+  override func time(showing reading: UInt64) -> UInt64 { world.time(showing: reading) }
   override func localLength(_ nanoseconds: UInt64) -> UInt64 { world.localLength(nanoseconds) }
 
   override func submit(_ scheduler: Scheduler, _ anchor: Anchor?) -> Bool {

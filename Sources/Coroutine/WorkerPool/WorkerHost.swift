@@ -90,11 +90,14 @@ final class WorkerHost: Host, @unchecked Sendable {
     _ argument: UnsafeMutableRawPointer
   ) -> Int32 {
     if let refusal = refuseThreads.map({ $0() }), refusal != 0 { return refusal }
-    var thread = pthread_t()
-    let code = SignalMask.whileBlocked { pthread_create(&thread, nil, body, argument) }
-    if code == 0 { pthread_detach(thread) }
-    return code
+    return SignalMask.whileBlocked { clinux_start_thread(stackBytes, body, argument) }
   }
+
+  /// What a thread of a program has: Tasks and handlers run on it.
+  ///
+  /// Without a size the C library takes that of `ulimit -s`, with which it may start no thread, or one with too little.
+  /// Only touched pages cost memory.
+  private static var stackBytes: Int { 8 << 20 }
 
   /// The error number with which a thread is refused, or 0; for tests.
   // Sound because a test sets it before the process uses the runtime.

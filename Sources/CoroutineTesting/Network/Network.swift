@@ -148,7 +148,9 @@ extension World {
     ///   - from: The host that sends.
     ///   - to: The host that receives.
     public func setLatency(_ range: ClosedRange<Duration>, from: String, to: String) {
-      if range.lowerBound < .zero { misuse("nothing arrives before it was sent") }
+      if range.lowerBound < .zero {
+        misuse("a latency is 0 or more, not \(range.lowerBound): nothing arrives before it was sent")
+      }
       requireInside()
       link(from, to).latency = .nanoseconds(range.lowerBound.nanoseconds) ... .nanoseconds(range.upperBound.nanoseconds)
     }

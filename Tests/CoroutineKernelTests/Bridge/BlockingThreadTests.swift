@@ -36,7 +36,7 @@ struct BlockingThreadTests {
 
   /// What a body may change of its thread, and how the next body sees it.
   enum Change: String, CaseIterable, Sendable {
-    case rounding, flushing, mask, locale, name, cancelling
+    case rounding, flushing, mask, locale, name, cancelling, signalStackOff, signalStackOfItsOwn
 
     func make() {
       switch self {
@@ -52,6 +52,12 @@ struct BlockingThreadTests {
         write(file, "renamed", 7)
         close(file)
       case .cancelling: pthread_setcancelstate(Int32(PTHREAD_CANCEL_ENABLE), nil)
+      case .signalStackOff:
+        var none = stack_t(ss_sp: nil, ss_flags: 2, ss_size: 0)  // SS_DISABLE
+        sigaltstack(&none, nil)
+      case .signalStackOfItsOwn:
+        var own = stack_t(ss_sp: malloc(64 << 10), ss_flags: 0, ss_size: 64 << 10)
+        sigaltstack(&own, nil)
       }
     }
 
@@ -60,10 +66,13 @@ struct BlockingThreadTests {
       var cancelling: Int32 = 0
       pthread_setcancelstate(Int32(PTHREAD_CANCEL_DISABLE), &cancelling)
       pthread_setcancelstate(cancelling, nil)
+      var signalStack = stack_t()
+      sigaltstack(nil, &signalStack)
       let locale = UInt(bitPattern: uselocale(nil))
       return [
         "\(divided(1, by: 3).bitPattern)", "\(divided(.leastNormalMagnitude, by: 2).bitPattern)",
         "\(blockedSignals().sorted())", "\(locale)", text(of: "/proc/thread-self/comm"), "\(cancelling)",
+        "\(signalStack.ss_flags) \(signalStack.ss_size) \(String(describing: signalStack.ss_sp))",
       ]
     }
 
@@ -146,7 +155,7 @@ private func leave() { pthread_exit(nil) }
 ///
 /// Swift's C library module lacks pthread_getattr_np, so it is looked up; and several modules declare pthread_attr_t,
 /// so it is not initialised by name.
-private func stackSize() -> Int {
+func stackSize() -> Int {
   typealias Get = @convention(c) (pthread_t, UnsafeMutablePointer<pthread_attr_t>) -> Int32
   return withUnsafeTemporaryAllocation(of: pthread_attr_t.self, capacity: 1) { attributes in
     guard let attributes = attributes.baseAddress, let symbol = dlsym(nil, "pthread_getattr_np"),

@@ -214,6 +214,8 @@ extension Supervisor {
   /// The error of a supervisor whose actors have failed too often.
   public struct RestartLimitError: Error, CustomStringConvertible {
     /// The last actor's end, after which there was no restart.
+    ///
+    /// If that was a supervisor which has failed at its own limit, the end of its last actor: the first cause.
     public var last: ActorEnd
     /// The limit that was reached.
     public var limit: RestartLimit

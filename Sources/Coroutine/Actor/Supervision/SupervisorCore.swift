@@ -245,7 +245,9 @@ final class SupervisorCore: ActorLife, @unchecked Sendable {
       history = FrontQueue()
       // This supervisor's failure contains the error.
       child.life.job?.completion.pointee.isObserved.store(true, ordering: .relaxed)
-      throw Supervisor.RestartLimitError(last: end, limit: limit)
+      // Up a tree of supervisors the first cause is passed on: an error around an error for each level has no bound.
+      let inner = if case .failed(let error as Supervisor.RestartLimitError) = end.exit { error.last } else { end }
+      throw Supervisor.RestartLimitError(last: inner, limit: limit)
     }
     history.append(now)
   }
