@@ -193,6 +193,16 @@ struct ServerTests {
             + String(repeating: chunk, count: 10) + "0\r\nX-End: yes\r\n\r\n"
         )
         #expect(chunks.body == "300000 \(sum) yes")
+        // In pieces that end anywhere.
+        let client = try Connection.connect(to: server.address)
+        for byte in "POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n".utf8 {
+          try client.write([byte])
+        }
+        for byte in "1\r\na\r\n0\r\nA:\r\nX-End: \t y e s \r\nB: c\r\n\r\n".utf8 {
+          try client.write([byte])
+          try co_yield()
+        }
+        #expect(try client.rest().body == "1 97 y e s")
       }
     }
   }
@@ -224,6 +234,34 @@ struct ServerTests {
         while !first.contains("abc") { first += String(decoding: try client.read(upTo: 1_000), as: UTF8.self) }
         gate.fulfill(())
         #expect(try client.rest() == "3\r\ndef\r\n0\r\n\r\n")
+      }
+    }
+  }
+
+  @Test(arguments: [
+    "content-length", "Transfer-Encoding", "Host", "connection", "keep-alive", "upgrade", "trailer",
+  ])
+  func `a trailer that belongs into the head is refused, and the response can still end`(_ name: String) async throws {
+    try await onCoroutine {
+      let codes = Locked<[String]>([])
+      try serving { request, response in
+        if request.path != "/whole" { try response.write("x") }
+        do {
+          try response.finish(trailers: [.eTag: "y", HTTPField.Name(name)!: "1"])
+          codes.withLock { $0.append("none") }
+        } catch let error as HTTPError {
+          codes.withLock { $0.append(error.code) }
+          if request.path == "/thrown" { throw error }
+          try response.finish(trailers: [.eTag: "y"])
+        }
+      } _: { server in
+        func get(_ path: String) -> String { "GET \(path) HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n" }
+        let part = try ask(server.address, get("/part"))
+        #expect(part.body == "1\r\nx\r\n0\r\nETag: y\r\n\r\n")
+        #expect(try ask(server.address, get("/whole")).body == "0\r\nETag: y\r\n\r\n")
+        // The client sees that it is incomplete.
+        #expect(try ask(server.address, get("/thrown")).body == "1\r\nx\r\n")
+        #expect(codes.current == Array(repeating: "INVALID_TRAILER", count: 3))
       }
     }
   }

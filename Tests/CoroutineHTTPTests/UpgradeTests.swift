@@ -36,6 +36,36 @@ struct UpgradeTests {
     return transport
   }
 
+  @Test(arguments: ["Content-Length: 4", "Transfer-Encoding: chunked"], [false, true])
+  func `a client that waits for 100-continue sends its body before the upgrade`(_ framing: String, isSecure: Bool)
+    async throws
+  {
+    try await onCoroutine {
+      try serving(try Self.options(isSecure: isSecure)) { _, response in
+        try response.upgrade { connection, reader in
+          while let line = try reader.readLine() { try connection.write("<\(line)>".utf8) }
+        }
+      } _: { server in
+        let connection = try Connection.connect(to: server.address)
+        var tls: TLS.Stream?
+        if isSecure {
+          var client = TLS.Client()
+          client.trustedRoots = try Certificates.shared().path("ca.pem")
+          tls = try client.start(on: connection, host: "localhost")
+        }
+        let transport = Transport(connection: connection, tls: tls)
+        let fields = "Host: a\r\nConnection: upgrade\r\nUpgrade: echo\r\nExpect: 100-continue\r\n\(framing)\r\n\r\n"
+        try transport.send("POST / HTTP/1.1\r\n" + fields)
+        #expect(try transport.next() == "HTTP/1.1 100 Continue\r\n\r\n")
+        try transport.send(framing.contains("chunked") ? "4\r\nbody\r\n0\r\n\r\n" : "body")
+        try transport.send("one\n")
+        try transport.shutdownWrite()
+        let rest = try co_timeout(.seconds(60)) { try transport.rest() }
+        #expect(rest.hasPrefix("HTTP/1.1 101 ") && rest.hasSuffix("\r\n\r\n<one>"), "\(rest)")
+      }
+    }
+  }
+
   /// How a client goes.
   enum Going: CaseIterable { case ends, closes, resets }
 
@@ -156,9 +186,8 @@ struct UpgradeTests {
           #expect(try reader.readLine() == "hello")
           try connection.write("one\n".utf8)
           #expect(try reader.readLine() == "one!")
-          try co_timeout(.seconds(60)) {
-            #expect(try client.get(url).collect(upTo: 100) == Array("plain".utf8))
-          }
+          let plain = try co_timeout(.seconds(60)) { try client.get(url).collect(upTo: 100) }
+          #expect(plain == Array("plain".utf8))
           try connection.shutdownWrite()
           #expect(try reader.readLine() == nil)
         }

@@ -71,7 +71,9 @@ public final class HTTPClient: Sendable {
   /// replaced once, if no byte of a response has come and the request is idempotent: it may then have been done twice.
   ///
   /// - Parameters:
-  ///   - request: Has a scheme, an authority and a path. The fields of framing and `host` are the client's.
+  ///   - request: Has a scheme, http or https, and an authority. Its path begins with `/`, in ASCII without spaces and
+  ///     without a fragment; nil is `/`, and OPTIONS may have `*`. Anything else is an error at once, and nothing is
+  ///     sent. The fields of framing and `host` are the client's.
   ///   - body: The body; its length is declared.
   ///   - isIdempotent: Whether to do the request twice has the same effect as once; nil means that the method says so
   ///     (RFC 9110, 9.2.2). True for a POST with a key by which the server knows it again.
@@ -97,7 +99,7 @@ public final class HTTPClient: Sendable {
   /// ``send(_:body:isIdempotent:)``.
   ///
   /// - Parameters:
-  ///   - request: Has a scheme, an authority and a path.
+  ///   - request: As in ``send(_:body:isIdempotent:)``.
   ///   - length: The number of bytes of the body; nil sends it in chunks.
   ///   - write: Writes the body.
   /// - Throws: What `write` throws, and then the server gets no whole body; ``HTTPError`` if it writes more or less
@@ -120,7 +122,9 @@ public final class HTTPClient: Sendable {
       let url = "\(request.scheme ?? "")://\(request.authority ?? "")"
       throw request.authority?.contains("@") == true ? HTTPError.userInURL(url) : HTTPError.badURL(url)
     }
-    var url = RequestURL(origin: origin, path: request.path ?? "/")
+    let path = request.path ?? "/"
+    guard RequestURL.isPath(path) || path == "*" && request.method == .options else { throw HTTPError.badPath(path) }
+    var url = RequestURL(origin: origin, path: path)
     var redirects = 0
     while true {
       let response = try exchange(request, url, body, isIdempotent)
@@ -169,7 +173,9 @@ public final class HTTPClient: Sendable {
     let proxy = options.address == nil ? try proxies.proxy(for: url.origin) : nil
     var request = request
     let isForwarded = proxy != nil && !url.origin.isSecure
-    let target = isForwarded ? "\(url.origin.scheme)://\(url.origin.authority)\(url.path)" : url.path
+    // Of the whole server, the last proxy makes the `*` (RFC 9112, 3.2.4).
+    let path = isForwarded && url.path == "*" ? "" : url.path
+    let target = isForwarded ? "\(url.origin.scheme)://\(url.origin.authority)\(path)" : path
     if isForwarded, let authorization = proxy?.authorization {
       request.headerFields[.proxyAuthorization] = authorization
     } else if !isForwarded {

@@ -44,12 +44,19 @@ struct Origin: Hashable, Sendable {
 /// An absolute URL of http or https, without its fragment.
 struct RequestURL {
   var origin: Origin
-  /// The path and the query; begins with a slash.
+  /// The path and the query: ``isPath(_:)`` holds, or it is `*`, the whole server.
   var path: String
 
   init(origin: Origin, path: String) {
     self.origin = origin
     self.path = path
+  }
+
+  /// Whether a text is a path with its query, as a request has it.
+  ///
+  /// What is behind an authority must not be read as a part of that: `.evil.example/` would be another host.
+  static func isPath(_ text: String) -> Bool {
+    text.utf8.first == UInt8(ascii: "/") && text.utf8.allSatisfy { $0 > 0x20 && $0 < 0x7f && $0 != UInt8(ascii: "#") }
   }
 
   init(_ text: String) throws(HTTPError) {
@@ -106,7 +113,7 @@ struct RequestURL {
     {
       return try absolute(location)
     }
-    let before = path.prefix { $0 != "?" }
+    let before = path == "*" ? "/" : path.prefix { $0 != "?" }
     if location.isEmpty { return self }
     if location.hasPrefix("/") { return RequestURL(origin: origin, path: Self.withoutDots(location)) }
     if location.hasPrefix("?") { return RequestURL(origin: origin, path: "\(before)\(location)") }

@@ -535,18 +535,18 @@ extension HTTPConnection {
       throw HTTPError.notUpgraded(namesProtocol: named != nil)
     }
     // The client sends the request's body first, and the protocol behind it.
-    while exchange.body != .ended { if try !discardBody() { throw HTTPError.bodyTooLarge } }
+    guard try readRestOfBody() else { throw HTTPError.bodyTooLarge }
     var head = head
     if message.pointee.is_connect != 0 {
       if head.status.kind != .successful { head.status = .ok }
       exchange.keepsAlive = true
-      try appendHead(head, .none)
+      try appendHead(head, .upgrade)
     } else {
       head.status = .switchingProtocols
       var fields = head.fields ?? [:]
       if named == nil { fields[.upgrade] = offered[0] }
       head.fields = fields
-      try appendHead(head, .none)
+      try appendHead(head, .upgrade)
       output.truncate(to: output.count - 2)
       output.append("connection: upgrade\r\n\r\n")
     }
@@ -573,12 +573,13 @@ extension HTTPConnection {
 //              NEW --- write: the head is sent --> BODY --- finish --> ENDED
 //
 // The framing of a body: its declared length; or in chunks; or, for HTTP/1.0, until the connection closes. A response
-// to HEAD, and one with status 1xx, 204 or 304, has no body: what is written is dropped.
+// to HEAD, and one with status 204 or 304, has no body: what is written is dropped. Behind the head of an upgrade the
+// connection has another protocol.
 
 struct Exchange {
   enum Phase { case new, body, ended }
-  enum Framing {
-    case none, chunked, untilClose
+  enum Framing: Equatable {
+    case none, chunked, untilClose, upgrade
     case length(UInt64)
   }
   enum Body { case ended, length, chunks }

@@ -19,7 +19,10 @@ public import HTTPTypes
 ///   try response.send(text)
 /// ```
 public struct ServerResponse: ~Copyable {
-  /// The status; read when the head is sent.
+  /// The status, 200 to 999; read when the head is sent.
+  ///
+  /// Interim responses are the server's, and 101 is sent by ``upgrade(_:)``: to send one is an error, and the answer is
+  /// 500.
   public var status = HTTPResponse.Status.ok
   private var stored: HTTPFields?
   let connection: HTTPConnection
@@ -90,6 +93,9 @@ public struct ServerResponse: ~Copyable {
   /// Ends the response; a handler that has written parts need not call it.
   ///
   /// - Parameter trailers: Fields behind a chunked body. They are dropped if the body is not chunked.
+  /// - Throws: ``HTTPError`` with the code `INVALID_TRAILER` if one of them belongs into the head: `content-length`,
+  ///   `transfer-encoding`, `trailer`, `host`, `connection`, `keep-alive`, `upgrade`. Then nothing has been sent, and
+  ///   the response can still be ended.
   @available(*, noasync, message: "a handler is synchronous: call it there")
   public mutating func finish(trailers: HTTPFields? = nil) throws {
     try connection.finishResponse(Head(status: status, fields: stored, type: nil), trailers)

@@ -36,7 +36,8 @@ extension TLS {
     /// - Parameters:
     ///   - certificateChain: The path of a PEM file: the certificate, then those that issued it.
     ///   - privateKey: The path of a PEM file.
-    /// - Throws: ``TLSError`` if a file cannot be read, or the key does not belong to the certificate.
+    /// - Throws: ``TLSError`` if a file cannot be read, the key has a pass phrase, or it does not belong to the
+    ///   certificate.
     public init(certificateChain: String, privateKey: String) throws {
       let settings = Settings(files: [Files(name: nil, chain: certificateChain, key: privateKey)])
       shared = Shared(settings, try Self.make(settings))
@@ -56,7 +57,8 @@ extension TLS {
 
     /// Asks clients for a certificate that one of the `roots` has issued, at every server name.
     ///
-    /// Sessions that were made before are not resumed: their clients make the whole handshake again.
+    /// Sessions that were made before are not resumed: their clients make the whole handshake again. So do those whose
+    /// certificate has expired since, and those that resume without tickets (TLS 1.2).
     /// - Parameters:
     ///   - roots: The path of a PEM file, or of a folder of them.
     ///   - isRequired: Whether a client without a certificate is refused.
