@@ -7,8 +7,8 @@
 ///    preemptions for a simpler failing run.
 ///
 /// It stops after five seconds: a test that fails in every order has no fewest preemptions to find, only less time, and
-/// its runs may be long. So where that limit is reached, the run that is shown depends on the machine; it fails, and its
-/// token repeats it, all the same.
+/// its runs may be long. So where that limit is reached, the run that is shown depends on the machine; it fails, and
+/// its token repeats it, all the same.
 struct Shrinker {
   private let explorer: Explorer
   private let error: any Error

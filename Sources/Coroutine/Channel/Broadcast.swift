@@ -1,6 +1,7 @@
 import Synchronization
 
-// Values that each of several receivers sees: Broadcast, and Watch, of which only the newest value counts (Watch.swift).
+// Values that each of several receivers sees: Broadcast, and Watch, of which only the newest value counts
+// (Watch.swift).
 //
 // Values have positions, from 0 on in the order of the sends. A subscription has the position of its next value.
 //
@@ -10,35 +11,40 @@ import Synchronization
 //   subscription   BEHIND    position < end: a receive takes the value there, or is told what it has missed
 //                  UP TO DATE   position = end: a receive waits, or is told the end
 //
-// A sender hands its value to each waiter that it claims, and moves the waiter's subscription on, in one critical section.
-// For the subscriptions that it does not reach the value is kept, with the number of those that have yet to take it. The
-// last of them moves the value out. So a value lives as long as a subscription needs it, at most `limit` sends long, and
-// a value that all waiters got is not kept at all. A Watch keeps its newest value always, and counts nothing.
+// A sender hands its value to each waiter that it claims, and moves the waiter's subscription on, in one critical
+// section. For the subscriptions that it does not reach the value is kept, with the number of those that have yet to
+// take it. The last of them moves the value out. So a value lives as long as a subscription needs it, at most `limit`
+// sends long, and a value that all waiters got is not kept at all. A Watch keeps its newest value always, and counts
+// nothing.
 //
 // Invariants, under the lock
-//  1. While a waiter is linked, its subscription is up to date. A send visits every waiter: it claims and unlinks it; or
-//     it unlinks one whose wait has ended otherwise; or the subscription got the value through an earlier waiter, and is
-//     up to date again. Two coroutines may share a subscription: each value goes to one of them.
+//  1. While a waiter is linked, its subscription is up to date. A send visits every waiter: it claims and unlinks it;
+//     or it unlinks one whose wait has ended otherwise; or the subscription got the value through an earlier waiter,
+//     and is up to date again. Two coroutines may share a subscription: each value goes to one of them.
 //  2. The kept values are those of the positions start ..< end. A value is left out only if every subscription got it.
-//     Then none is behind, so nothing is kept either, and start = end.
-//  3. `awaited` of a kept value is the number of subscriptions with a position at or before it, and at least 1. It never
-//     falls from one value to the next. So the value that a take brings to 0 is the oldest.
+//     Then none is behind; and it is kept all the same if others are, so that positions have no gap.
+//  3. `awaited` of a kept value is the number of subscriptions with a position at or before it, so it never falls from
+//     one value to the next, and values without any are the oldest. There are such only while a release takes them out,
+//     one by one; a take that brings a value to 0 takes it out if it is the oldest, and otherwise leaves it to that
+//     release.
 //  4. After the close there is no waiter, and no send adds anything.
 //  5. No transition allocates, frees, or runs code of users, because all run under a spin lock. A copy of a value is a
 //     retain. A value that is dropped, or replaced, is released after the lock.
 //
 // Races, each decided by the claim of the wait (Waiter.swift) under the one lock
-//   send against cancellation   If the claim fails, the waiter gets nothing and its subscription stays behind: the value
-//                               is kept for its next receive. If it succeeds, the value is the waiter's.
-//   send against a new waiter   The waiter looks and links in one critical section: it sees the value, or the sender sees
-//                               the waiter.
+//   send against cancellation   If the claim fails, the waiter gets nothing and its subscription stays behind: the
+//                               value is kept for its next receive. If it succeeds, the value is the waiter's.
+//   send against a new waiter   The waiter looks and links in one critical section: it sees the value, or the sender
+//                               sees the waiter.
 //   send against send           The lock orders them, and all subscriptions see that order.
-//   send against subscribe      A subscription begins at the end of its moment: it sees every later value and no earlier.
-//   send against release        A release first stops being counted, under the lock; then it gives up its share of the
-//                               values up to the end of that moment, one by one.
+//   send against subscribe      A subscription begins at the end of its moment: it sees every later value and no
+//                               earlier.
+//   send against release        A release gives up its share of all values, and is no longer counted, in one critical
+//                               section: the value comes before it or after it. What is left to take out, it takes
+//                               out afterwards.
 //   close against send          The lock orders them: the value is there before the end is told, or the send throws.
-//   update against update       (Watch) Each reads the value with its position, and sends if no other send has moved the
-//                               end since. The first to send wins, and the others begin again.
+//   update against update       (Watch) Each reads the value with its position, and sends if no other send has moved
+//                               the end since. The first to send wins, and the others begin again.
 //   select                      Its waiters share one wait. The send that claims it hands over one value; the
 //                               subscriptions of its other waiters stay behind.
 
@@ -118,8 +124,8 @@ public final class Broadcast<Element: Sendable>: @unchecked Sendable {
   /// Sends a value to all subscriptions.
   ///
   /// Subscriptions whose receivers wait get it at once; the receivers run later, and this call goes on. For all others
-  /// the value is kept; one that was behind by the capacity misses its oldest value by this. Never suspends; any thread.
-  /// Takes time in proportion to the receivers that wait. A coroutine that sends many values in a loop calls
+  /// the value is kept; one that was behind by the capacity misses its oldest value by this. Never suspends; any
+  /// thread. Takes time in proportion to the receivers that wait. A coroutine that sends many values in a loop calls
   /// ``co_yield()``, or its receivers on the same queue fall behind.
   ///
   /// - Returns: The number of subscriptions; with 0 the value was dropped.
@@ -220,21 +226,21 @@ public final class Broadcast<Element: Sendable>: @unchecked Sendable {
     }
   }
 
-  /// Ends a subscription: gives up its share of the values that it has not taken.
+  /// Ends a subscription: gives up its share of the values that it has not taken, and lets go of those that no
+  /// subscription has yet to take.
+  ///
+  /// One by one, because a release runs code of users, which may use the broadcast.
   fileprivate func leave(_ position: Int) {
-    let end = lock.withLock {
-      state.subscribers &-= 1
-      return state.keepsNewest ? position : state.end
-    }
-    var position = position
-    while position < end {
+    var isLeft = false
+    while true {
       // Released after the lock is left.
       var old: Element?
-      lock.known.lock()
-      position = max(position, state.start)
-      if position < end { state.take(position, into: &old) }
+      lock.lock()
+      if !isLeft { state.leave(position) }
+      isLeft = true
+      let isOver = !state.takeUnawaited(into: &old)
       unlockGivingBack()
-      position &+= 1
+      if isOver { return }
       withExtendedLifetime(old) {}
     }
   }
@@ -360,8 +366,8 @@ public final class Subscription<Element: Sendable>: @unchecked Sendable {
     return .element
   }
 
-  /// Replaces a value that a send has handed over by the newest one, if the source is a Watch: other sends may have come
-  /// since.
+  /// Replaces a value that a send has handed over by the newest one, if the source is a Watch: other sends may have
+  /// come since.
   fileprivate func takeNewer(_ storage: UnsafeMutablePointer<Element?>) {
     guard source.state.keepsNewest, storage.pointee != nil else { return }
     var newer: Element?
@@ -384,7 +390,8 @@ public struct SubscriptionLaggedError: Error, CustomStringConvertible {
   public init(missed: Int) { self.missed = missed }
   /// How many values were missed, and what to do about it.
   public var description: String {
-    "a subscription has missed \(missed) value\(missed == 1 ? "" : "s"); receive faster, or give the Broadcast more capacity"
+    "a subscription has missed \(missed) value\(missed == 1 ? "" : "s"); receive faster, or give the Broadcast more "
+      + "capacity"
   }
 }
 
@@ -451,11 +458,25 @@ private struct BroadcastState<Element>: ~Copyable {
       woken.append(waiter)
     }
     end &+= 1
-    if keepsNewest || handed < subscribers {
+    if keepsNewest || handed < subscribers || ring.count > 0 {
       if ring.count == limit { old = ring.removeFirst().element }
       ring.append(Kept(element: element, awaited: subscribers &- handed))
     }
     return subscribers
+  }
+
+  /// Ends a subscription at `position`.
+  mutating func leave(_ position: Int) {
+    subscribers &-= 1
+    if keepsNewest { return }
+    for missing in max(position, start)..<end { ring.address(at: missing &- start).pointee.awaited &-= 1 }
+  }
+
+  /// Takes the oldest value out if no subscription has yet to take it; returns false if it has, or if there is none.
+  mutating func takeUnawaited(into storage: UnsafeMutablePointer<Element?>) -> Bool {
+    if keepsNewest || ring.count == 0 || ring.address(at: 0).pointee.awaited > 0 { return false }
+    storage.initialize(to: ring.removeFirst().element)
+    return true
   }
 
   /// Takes the kept value at `position` for one subscription: moves it out if that is the last.
@@ -463,7 +484,8 @@ private struct BroadcastState<Element>: ~Copyable {
     let kept = ring.address(at: position &- start)
     if !keepsNewest {
       kept.pointee.awaited &-= 1
-      if kept.pointee.awaited == 0 {
+      // Behind one that a release has yet to take out, it is left to that (invariant 3).
+      if kept.pointee.awaited == 0, position == start {
         storage.initialize(to: ring.removeFirst().element)
         return
       }
@@ -548,8 +570,8 @@ extension Subscription: AsyncSequence {
 
     /// Receives the next value, as ``Subscription/receive()`` does.
     ///
-    /// Suspends the Task until there is one, in the same queue as waiting coroutines. If the Task is cancelled, it throws
-    /// `CancellationError` and no value is lost.
+    /// Suspends the Task until there is one, in the same queue as waiting coroutines. If the Task is cancelled, it
+    /// throws `CancellationError` and no value is lost.
     /// - Returns: The value, or nil if the source is closed and all its values were received.
     /// - Throws: ``SubscriptionLaggedError`` once after values were missed; `CancellationError`; at the end the cause
     ///   given to `close`.

@@ -20,8 +20,8 @@ extension Channel {
 
   /// Creates a case of ``co_select(biased:_:)`` that receives all values that are there, as ``receiveAll()`` does.
   ///
-  /// Ready as ``onReceive(_:)`` is. `body` receives the values in order; none at the end. If the channel was closed with
-  /// a cause and is drained, co_select throws the cause.
+  /// Ready as ``onReceive(_:)`` is. `body` receives the values in order; none at the end. If the channel was closed
+  /// with a cause and is drained, co_select throws the cause.
   @inlinable
   public func onReceiveAll<R>(_ body: @escaping (sending [Element]) throws -> R) -> SelectCase<R> {
     onReceive { first in

@@ -7,9 +7,10 @@
 /// let enough = try connections.wait { $0 > 0 }
 /// ```
 ///
-/// ``value`` is the newest value, for any code. ``wait(until:)`` waits until it is as wanted. A subscription receives the
-/// value of the moment first, and then the newest value each time it has changed; changes in between are passed over. So
-/// a slow receiver costs nothing and is never late by more than one value. Where each value counts, use a ``Broadcast``.
+/// ``value`` is the newest value, for any code. ``wait(until:)`` waits until it is as wanted. A subscription receives
+/// the value of the moment first, and then the newest value each time it has changed; changes in between are passed
+/// over. So a slow receiver costs nothing and is never late by more than one value. Where each value counts, use a
+/// ``Broadcast``.
 ///
 /// A send of an equal value counts as a change, because values need not be Equatable. All but ``wait(until:)`` never
 /// suspend, and may be called on any thread, by coroutines or other code.
@@ -37,15 +38,15 @@ public final class Watch<Value: Sendable>: Sendable {
 
   /// Replaces the value.
   ///
-  /// Receivers that wait are woken, and run later. Never suspends; any thread. Takes time in proportion to the receivers
-  /// that wait.
+  /// Receivers that wait are woken, and run later. Never suspends; any thread. Takes time in proportion to the
+  /// receivers that wait.
   /// - Throws: ``ChannelClosedError`` after `close`, with its cause; the value is unchanged.
   public func send(_ value: Value) throws { try source.send(value) }
 
   /// Replaces the value by what `change` makes of it, as one step: no other change comes in between.
   ///
-  /// `change` gets a copy, without a lock. It is called again, with the newer value, if another change has come first, so
-  /// it should have no other effects. If it throws, the value is unchanged. Never suspends by itself; any thread.
+  /// `change` gets a copy, without a lock. It is called again, with the newer value, if another change has come first,
+  /// so it should have no other effects. If it throws, the value is unchanged. Never suspends by itself; any thread.
   /// - Returns: The result of the last call of `change`.
   /// - Throws: The error of `change`; ``ChannelClosedError`` after `close`, with its cause.
   @discardableResult
@@ -61,8 +62,8 @@ public final class Watch<Value: Sendable>: Sendable {
   /// Waits until the value fulfils `predicate`, and returns it.
   ///
   /// `predicate` is called in the calling coroutine, without a lock, with the value of the moment and with newer ones;
-  /// values that others replace meanwhile are passed over. Suspends until it is true; a send, an update or a close resumes
-  /// the coroutine. If the coroutine is cancelled, before or during the wait, it throws at once.
+  /// values that others replace meanwhile are passed over. Suspends until it is true; a send, an update or a close
+  /// resumes the coroutine. If the coroutine is cancelled, before or during the wait, it throws at once.
   /// - Throws: The error of `predicate`; the cancellation error; if the watch is closed and the last value is not as
   ///   wanted, the cause given to `close`, or ``ChannelClosedError`` without one; ``CoroutineError/notInCoroutine``
   ///   outside a coroutine.

@@ -47,7 +47,7 @@ enum SubscriptionRoute: CaseIterable, Sendable {
 
 @Suite("Broadcast", .timeLimit(.minutes(5)))
 struct BroadcastTests {
-  /// The sends 1... that are made before anything is received, and what is received then, up to the end.
+  /// What is received, up to the end, after a number of sends.
   struct Lag: Sendable, CustomTestStringConvertible {
     var capacity: Int
     var sends: Int
