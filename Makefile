@@ -134,6 +134,9 @@ test-release: setup-tests ## Runs the tests, optimised
 thread-locals: setup-tests ## Looks for addresses of thread-locals that optimised code keeps over a wait
 	$(release_build)
 	scripts/thread-locals
+	scripts/with-packages .build-locals $(strict) swift build -c release $(checks) --scratch-path .build-locals \
+	  --traits $(traits),HTTP,Postgres
+	scripts/thread-locals --products .build-locals/release
 
 # The optimised library as a program gets it, by way of the benchmarks, which need no other package.
 test-optimised: setup-bench ## Holds the optimised library to its allocations, its instructions, and no kept thread-locals

@@ -181,7 +181,12 @@ let package = Package(
     ),
     .target(name: "Coroutine", dependencies: ["CCoroutine", "CCoroutineRuntime", "CCoroutineInspect", "CLinux"]),
     .target(name: "CoroutineNet", dependencies: ["Coroutine", "CLinux"]),
-    .target(name: "CoroutineTesting", dependencies: ["Coroutine", "CoroutineNet", "CLinux"]),
+    .target(
+      name: "CAsyncWorlds",
+      cSettings: [.define("_GNU_SOURCE"), .enableWarning("all"), .enableWarning("extra")]
+        + (warningsAreErrors ? [.treatAllWarnings(as: .error)] : [])
+    ),
+    .target(name: "CoroutineTesting", dependencies: ["CAsyncWorlds", "Coroutine", "CoroutineNet", "CLinux"]),
     // Without `package` access: a loop of anybody else can be written outside, as CoroutineNIO is.
     .target(name: "CoroutineNIO", dependencies: ["Coroutine"] + nioPackages, packageAccess: false),
     .target(name: "CoroutineLogging", dependencies: ["Coroutine", logging]),

@@ -43,7 +43,6 @@ final class Resolver: Sendable {
   private let local = BlockingPool(limit: 2, call: "SocketAddress.resolve", threadName: "co-lookup")
   private let limit: Int
   private let state = ThreadMutex(State())
-  private let isLocal: @Sendable (_ host: String) -> Bool
   private let now: @Sendable () -> UInt64
   private let ask: @Sendable (_ host: String) throws -> [SocketAddress]
 
@@ -72,13 +71,11 @@ final class Resolver: Sendable {
   /// Creates a resolver; tests replace the limit, what blocks, and the clock.
   init(
     limit: Int = Resolver.limit,
-    isLocal: @escaping @Sendable (_ host: String) -> Bool = HostsFile.has,
-    now: @escaping @Sendable () -> UInt64 = { CallerClock.now },
-    _ ask: @escaping @Sendable (_ host: String) throws -> [SocketAddress] = { try Resolver.askSystem($0) }
+    asking ask: @escaping @Sendable (_ host: String) throws -> [SocketAddress] = { try Resolver.askSystem($0) },
+    now: @escaping @Sendable () -> UInt64 = { CallerClock.now }
   ) {
     pool = BlockingPool(limit: limit, call: "SocketAddress.resolve", threadName: "co-lookup")
     self.limit = limit
-    self.isLocal = isLocal
     self.now = now
     self.ask = ask
   }
@@ -124,7 +121,9 @@ final class Resolver: Sendable {
 
   private func lead(_ flight: Flight, _ host: String, _ isFull: Bool) throws -> [SocketAddress] {
     do {
-      if isFull, let found = try local.run({ [self] in isLocal(host) ? try begin(flight, host) : nil }) { return found }
+      if isFull, let found = try local.run({ [self] in HostsFile.has(host) ? try begin(flight, host) : nil }) {
+        return found
+      }
       return try pool.run { [self] in try begin(flight, host) }
     } catch {
       if flight.leave(for: Flight.Stage.left) { end(flight, host, nil) }
@@ -173,10 +172,10 @@ final class Resolver: Sendable {
     var found: UnsafeMutablePointer<addrinfo>?
     let code = getaddrinfo(host, nil, &hints, &found)
     let error = errno
+    defer { if let found { freeaddrinfo(found) } }
     if code != 0, code != EAI_SYSTEM, flags & AI_NUMERICHOST == 0, let refusal = lackOfDescriptors {
       throw NetError(.unresolved(host, EAI_SYSTEM), code: refusal, "resolving")
     }
-    defer { if let found { freeaddrinfo(found) } }
     guard code == 0 else { throw NetError(.unresolved(host, code), code: code == EAI_SYSTEM ? error : 0, "resolving") }
     var addresses: [SocketAddress] = []
     var entry = found
@@ -187,6 +186,7 @@ final class Resolver: Sendable {
     }
     guard !addresses.isEmpty else { throw NetError(.unresolved(host, EAI_NONAME), "resolving") }
     return addresses
+  }
 
   /// EMFILE or ENFILE if no descriptor is free at this moment; nil if one is.
   ///
@@ -195,7 +195,6 @@ final class Resolver: Sendable {
     let probe = open("/dev/null", O_RDONLY | O_CLOEXEC)
     if probe >= 0 { close(probe) }
     return probe < 0 && (errno == EMFILE || errno == ENFILE) ? errno : nil
-  }
   }
 }
 

@@ -4,7 +4,7 @@ import Coroutine
 ///
 /// The answer 0 is the one that a world without a strategy takes.
 struct Question {
-  enum Kind: UInt8 { case next, selectCase, fault, split }
+  enum Kind: UInt8 { case next, selectCase, fault, split, late }
   var kind: Kind
   var count: Int
   /// For `next`: the coroutines that can run.
@@ -20,6 +20,7 @@ struct Question {
   ///
   /// It is one if it interrupts a coroutine that can continue, or continues one that has yielded.
   func isPreemption(_ answer: Int) -> Bool {
+    if kind == .late { return answer != 0 }
     guard kind == .next else { return false }
     return continues ? answer != 0 : candidates[answer].id == previous
   }
@@ -30,6 +31,7 @@ struct Question {
     case .next: "\(candidates[answer].title) next, of \(count) that could run"
     case .selectCase: "case \(answer) of \(count)"
     case .fault: "the fault \"\(name)\""
+    case .late: answer == 0 ? "no time passes" : "time passes, although something can run"
     case .split: answer == 0 ? "a write in one piece" : "a write in pieces"
     }
   }
@@ -59,10 +61,12 @@ struct Choice {
   func text(among candidates: UnsafeBufferPointer<Candidate>) -> String {
     switch kind {
     case .next:
-      let name = candidates.first { $0.id == id }?.title ?? (id < Candidate.noJob ? "coroutine #\(id)" : "a handler")
+      let known = id < Candidate.firstTask ? "coroutine #\(id)" : Candidate.isTask(id) ? "a Task" : "a handler"
+      let name = candidates.first { $0.id == id }?.title ?? known
       return "\(name) next, of \(count)"
     case .selectCase: return "case \(chosen) of \(count)"
     case .fault: return "a fault"
+    case .late: return chosen == 0 ? "no time passed" : "time passed"
     case .split: return chosen == 0 ? "a write in one piece" : "a write in pieces"
     }
   }

@@ -43,7 +43,7 @@ final class RandomChooser: Chooser {
 
   override func answer(_ question: Question) -> Int {
     switch question.kind {
-    case .fault, .split: faults.draw(question.name, &random)
+    case .fault, .split, .late: faults.draw(question.name, &random)
     case .next, .selectCase: random.below(question.count)
     }
   }
@@ -93,7 +93,7 @@ final class PriorityChooser: Chooser {
 
   override func answer(_ question: Question) -> Int {
     switch question.kind {
-    case .fault, .split: return faults.draw(question.name, &random)
+    case .fault, .split, .late: return faults.draw(question.name, &random)
     case .selectCase: return random.below(question.count)
     case .next: break
     }

@@ -127,6 +127,7 @@ final class ExhaustiveSearch: Chooser {
         node.sleepers = asleep
       }
     }
+    node.continues = node.continues || question.kind == .late
     if isRedundant {
       node.count = 0
     } else if !node.choose(from: 0, bound) {

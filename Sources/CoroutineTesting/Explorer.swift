@@ -61,9 +61,19 @@ struct Run {
   }
 }
 
+/// A body to explore.
+enum ExploredBody {
+  /// Code of a coroutine.
+  case plain(@Sendable () throws -> Void)
+  /// Code of a coroutine, which may begin a Task that is the world's.
+  case test(@Sendable () throws -> Void)
+  /// Code of a Task.
+  case async(@Sendable () async throws -> Void)
+}
+
 /// Runs a body once for each schedule of a strategy, and describes the first failure.
 struct Explorer {
-  private let body: @Sendable () throws -> Void
+  private let body: ExploredBody
   private let sharing: Exploration.Sharing
   private let timeLimit: Duration?
   /// Whether each schedule runs twice, and not only the first one.
@@ -72,6 +82,10 @@ struct Explorer {
   var mostSteps = 10_000_000
 
   init(_ body: @escaping @Sendable () throws -> Void, _ sharing: Exploration.Sharing, _ timeLimit: Duration?) {
+    self.init(.plain(body), sharing, timeLimit)
+  }
+
+  init(_ body: ExploredBody, _ sharing: Exploration.Sharing, _ timeLimit: Duration?) {
     self.body = body
     self.sharing = sharing
     self.timeLimit = timeLimit
@@ -83,7 +97,22 @@ struct Explorer {
     let world = World()
     var failure: (any Error)?
     do {
-      try world.run(policy, seed: seed, isTraced: isTraced, timeLimit: timeLimit, mostSteps: mostSteps, body)
+      switch body {
+      case .plain(let body):
+        try world.run(policy, seed: seed, isTraced: isTraced, timeLimit: timeLimit, mostSteps: mostSteps, body)
+      case .test(let body):
+        try world.run(
+          policy,
+          seed: seed,
+          isTraced: isTraced,
+          timeLimit: timeLimit,
+          mostSteps: mostSteps,
+          takesTasks: true,
+          body
+        )
+      case .async(let body):
+        try world.runTasks(policy, seed: seed, isTraced: isTraced, timeLimit: timeLimit, mostSteps: mostSteps, body)
+      }
     } catch {
       failure = error
     }
@@ -103,7 +132,7 @@ struct Explorer {
     guard failure != nil || isTraced else { return run }
     run.dump = world.endDump
     for choice in policy.choices where choice.chosen > 0 {
-      if choice.kind == .fault || choice.kind == .split { run.faults += 1 } else { run.others += 1 }
+      if [.fault, .split, .late].contains(choice.kind) { run.faults += 1 } else { run.others += 1 }
     }
     return run
   }

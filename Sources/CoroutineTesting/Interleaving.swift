@@ -3,8 +3,8 @@ import Coroutine
 /// The table of a failing run: one column for each coroutine, one row for each step.
 ///
 /// No cell is cut, because what it waits for stands at its end. Where a table would be wider than a screen, each row
-/// has the coroutine's name in its place. The whole has at most 60 lines: the failure is at the end of the steps, so the
-/// earlier ones are left out, and so are the steps of the library's own coroutines.
+/// has the coroutine's name in its place. The whole has at most 60 lines: the failure is at the end of the steps, so
+/// the earlier ones are left out, and so are the steps of the library's own coroutines.
 enum Interleaving {
   private static var mostLines: Int { 60 }
   private static var mostOfTitle: Int { 34 }
@@ -29,10 +29,17 @@ enum Interleaving {
     lines += ["", "CO_REPLAY=\(token)", shown]
     if before != shown { lines.append("shrunk from \(before)") }
     if run.steps.isEmpty { return lines.joined(separator: "\n") + "\n" }
-    let steps = run.steps.filter { !isOwn($0.name, $0.launchSite) }
+    // All handlers share a column.
+    let steps = run.steps.filter { !isOwn($0.name, $0.launchSite) }.map { step in
+      var step = step
+      step.id = min(step.id, Candidate.noJob)
+      return step
+    }
     let titles = titles(of: steps)
-    let launched = titles.order.compactMap { id in titles.sites[id].map { "\(titles.texts[id]!), launched at \($0)" } }
-    lines += [""] + part(launched, most: mostOfPart)
+    let launched = titles.order.compactMap { id in
+      titles.sites[id].map { "\(titles.texts[id]!), \(Candidate.isTask(id) ? "created in" : "launched at") \($0)" }
+    }
+    if !launched.isEmpty { lines += [""] + part(launched, most: mostOfPart) }
     let dump = hasDump ? [] : [""] + part(run.dump.split(separator: "\n").map(String.init), most: mostOfPart)
     // The empty line above the table, its head, and the line about what is left out.
     lines += [""] + table(steps, titles, of: run.steps.count, most: mostLines - lines.count - dump.count - 4)
@@ -59,8 +66,9 @@ enum Interleaving {
         titles.texts[step.id] = "handler"
         continue
       }
-      titles.texts[step.id] = "#\(step.id)" + (step.name.map { " \"\($0.asName)\"" } ?? "")
-      titles.sites[step.id] = step.launchSite
+      let number = Candidate.isTask(step.id) ? "Task \(step.id & ~Candidate.firstTask)" : "#\(step.id)"
+      titles.texts[step.id] = number + (step.name.map { " \"\($0.asName)\"" } ?? "")
+      if !step.launchSite.isEmpty { titles.sites[step.id] = step.launchSite }
     }
     return titles
   }

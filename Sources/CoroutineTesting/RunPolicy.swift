@@ -6,6 +6,8 @@ import Coroutine
 /// a policy; exclusivity is not checked, because `decide` runs once or twice in each step of a search.
 final class RunPolicy: WorldPolicy {
   let chooser: Chooser
+  /// Whether the body is async code.
+  var isAsync = false
   @exclusivity(unchecked) private(set) var choices: [Choice] = []
   @exclusivity(unchecked) private(set) var fingerprint: UInt64 = 0
   @exclusivity(unchecked) private(set) var preemptions = 0
@@ -69,6 +71,8 @@ final class RunPolicy: WorldPolicy {
 
   func chooseSplit() -> Bool { decide(Question(kind: .split, count: 2, name: "split")) == 1 }
 
+  func chooseLate() -> Bool { decide(Question(kind: .late, count: 2, name: "late timer")) == 1 }
+
   func stepFinished(_ id: UInt64, isUniversal: Bool, _ isDependent: (UInt64) -> Bool) {
     chooser.stepFinished(id, isUniversal: isUniversal, isDependent)
   }
@@ -79,7 +83,9 @@ final class RunPolicy: WorldPolicy {
     steps.append(step)
   }
 
-  func deadlock(_ dump: String) -> any Error { World.DeadlockError(dump: dump) }
+  func deadlock(_ dump: String) -> any Error {
+    World.DeadlockError(dump: dump, waiting: isAsync ? "Task" : "coroutine")
+  }
   func leftRunning(_ dump: String) -> any Error { World.LeftRunningError(dump: dump) }
   func realWait(_ wait: String) -> any Error { World.RealWaitError(wait: wait) }
   func unhandled(_ error: CoroutineRuntime.UnhandledError) -> any Error { World.UnhandledError(unhandled: error) }

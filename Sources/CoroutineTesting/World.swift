@@ -64,7 +64,34 @@ public final class World: Sendable {
     isTraced: Bool,
     timeLimit: Duration? = nil,
     mostSteps: Int = 10_000_000,
+    takesTasks: Bool = false,
     _ body: @escaping () throws -> R
+  ) throws -> R {
+    try prepared(policy, seed, isTraced: isTraced, timeLimit, mostSteps) { core in
+      let tasks = takesTasks ? try AsyncTasks.begin(core, policy, seed, locks: false) : nil
+      core.tasks = tasks
+      defer { tasks?.end() }
+      let value = try core.run { [network] in
+        network.begin()
+        defer { network.stop() }
+        let value = try body()
+        // Not after an error, because an error may be the reason why a host was not added.
+        network.requireHostsOfLinks()
+        return value
+      }
+      try tasks?.requireNoneLeft()
+      return value
+    }
+  }
+
+  /// Calls `body` with the core of the world.
+  func prepared<R>(
+    _ policy: RunPolicy,
+    _ seed: UInt64,
+    isTraced: Bool,
+    _ timeLimit: Duration?,
+    _ mostSteps: Int,
+    _ body: (SimulatedWorld) throws -> R
   ) throws -> R {
     let core = SimulatedWorld(owner: self, policy: policy, seed: seed)
     core.isTraced = isTraced
@@ -84,14 +111,7 @@ public final class World: Sendable {
     }
     defer { state.withLock { $0.fingerprint = policy.fingerprint } }
     policy.chooser.begin(seed)
-    return try core.run { [network] in
-      network.begin()
-      defer { network.stop() }
-      let value = try body()
-      // Not after an error, because an error may be the reason why a host was not added.
-      network.requireHostsOfLinks()
-      return value
-    }
+    return try body(core)
   }
 
   /// The time that has passed in the world since it began; zero before.

@@ -6,16 +6,18 @@ extension World {
   public struct DeadlockError: Error, Sendable, CustomStringConvertible {
     /// The coroutines, what each one waits for, and where it was launched.
     public let dump: String
+    var waiting = "coroutine"
     /// A sentence that says what to do.
-    public var description: String { "every coroutine waits, and nothing in the world can wake one:\n\(dump)" }
+    public var description: String { "every \(waiting) waits, and nothing in the world can wake one:\n\(dump)" }
   }
 
   /// The error of a world whose body ended while other coroutines still waited.
   public struct LeftRunningError: Error, Sendable, CustomStringConvertible {
     /// The coroutines that are left, what each one waits for, and where it was launched.
     public let dump: String
+    var sentence = "the body ended, and left coroutines behind: join or cancel them"
     /// A sentence that says what to do.
-    public var description: String { "the body ended, and left coroutines behind: join or cancel them\n\(dump)" }
+    public var description: String { "\(sentence)\n\(dump)" }
   }
 
   /// The error of a world whose body did not end within the time limit.
@@ -39,8 +41,18 @@ extension World {
   public struct RealWaitError: Error, Sendable, CustomStringConvertible {
     /// The coroutine, its launch site, and what it waits for.
     public let wait: String
+    var advice = "declare it with World.outside, or simulate it"
     /// A sentence that says what to do.
-    public var description: String { "\(wait): declare it with World.outside, or simulate it" }
+    public var description: String { "\(wait): \(advice)" }
+  }
+
+  /// The error of async code that no world can run: of one inside of another one, or where Swift's executors cannot be
+  /// replaced.
+  public struct AsyncWorldError: Error, Sendable, CustomStringConvertible {
+    /// Why, and what to do.
+    public let reason: String
+    /// A sentence that says what to do.
+    public var description: String { "async code cannot run in a world here: \(reason)" }
   }
 
   /// The error of a world in which a coroutine, an actor or a promise has failed, and nothing has observed it.

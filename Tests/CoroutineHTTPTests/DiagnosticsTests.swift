@@ -261,7 +261,7 @@ struct DiagnosticsTests {
       while open("/dev/null", O_RDONLY) >= 0 {}
       #expect(errno == EMFILE)
       for (client, path) in zip(clients, paths) {
-        let answer = Self.ask(server.address.port ?? 0, path, by: client)
+        let answer = Self.answer(of: server.address.port ?? 0, path, by: client)
         #expect(
           answer.hasPrefix("HTTP/1.1 200 OK\r\n") && answer.contains("has a stack") || path == "/metrics",
           "\(answer)"
@@ -271,7 +271,7 @@ struct DiagnosticsTests {
   }
 
   /// Asks by a socket that is there, without a further descriptor.
-  private static func ask(_ port: UInt16, _ path: String, by client: Int32) -> String {
+  private static func answer(of port: UInt16, _ path: String, by client: Int32) -> String {
     var address = sockaddr_in()
     address.sin_family = sa_family_t(AF_INET)
     address.sin_port = port.bigEndian

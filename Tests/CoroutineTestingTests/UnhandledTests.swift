@@ -88,6 +88,27 @@ struct UnhandledTests {
     }
   }
 
+  /// As a worker that loops over jobs, if a shutdown cancels the jobs before it.
+  @Test(arguments: [true, false])
+  func `a job that another one's cancellation has ended is reported unless it is cancelled too`(_ isCancelled: Bool) {
+    let error = outcome {
+      try World().run {
+        let jobs = (0..<3).map { _ in co_launch { try co_delay(.seconds(100)) } }
+        let worker = co_launch { for job in jobs { try job.join() } }
+        try World.current?.settle()
+        for job in jobs { job.cancel() }
+        try World.current?.settle()
+        if isCancelled { worker.cancel() }
+      }
+    }
+    #expect((error is World.UnhandledError) == !isCancelled, "\(String(describing: error))")
+  }
+
+  private func outcome(_ body: () throws -> Void) -> (any Error)? {
+    do { try body() } catch { return error }
+    return nil
+  }
+
   @Test(arguments: routes.map(\.name)) func `a failure that the test allows goes to the handler`(name: String) async {
     await #expect(processExitsWith: .success) { [name = name as String] in
       let body = try #require(Self.routes.first { $0.name == name }).body

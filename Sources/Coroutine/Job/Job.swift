@@ -124,9 +124,9 @@ public final class Job<Success: Sendable>: AnyJob, @unchecked Sendable {
 
   /// Cancels the job, and waits until it has ended: what it has opened is closed then.
   ///
-  /// As ``AnyJob/cancel(_:)``, then ``outcome()``. Suspends until the job's cleanup is done. If the calling coroutine is
-  /// cancelled, it throws its own cancellation error, and the job stays cancelled; to wait all the same, call it inside
-  /// ``co_shield(_:)``.
+  /// As ``AnyJob/cancel(_:)``, then ``outcome()``. Suspends until the job's cleanup is done. If the calling coroutine
+  /// is cancelled, it throws its own cancellation error, and the job stays cancelled; to wait all the same, call it
+  /// inside ``co_shield(_:)``.
   /// - Returns: The job's outcome: its value if it had one all the same, otherwise its error.
   /// - Throws: As ``outcome()``.
   @discardableResult
@@ -140,10 +140,10 @@ public final class Job<Success: Sendable>: AnyJob, @unchecked Sendable {
   ///
   /// For tests, command-line tools and other threads that serve no queue. Starts a lazy job. It cancels nothing, and
   /// cannot be cancelled. On the main thread of a program without `dispatchMain()` it runs the blocks of the main queue
-  /// meanwhile, also those of the main actor, which the job may need. It cannot in such a block: then a line on standard
-  /// error says so after a second. A queue that the job's queue *targets* cannot be recognised, because Dispatch does
-  /// not reveal it: waiting there blocks for ever. In the body of a ``co_blocking(_:)`` the thread does not count towards
-  /// ``CoroutineRuntime/blockingThreadLimit`` while it waits, so the job may use co_blocking too.
+  /// meanwhile, also those of the main actor, which the job may need. It cannot in such a block: then a line on
+  /// standard error says so after a second. A queue that the job's queue *targets* cannot be recognised, because
+  /// Dispatch does not reveal it: waiting there blocks for ever. In the body of a ``co_blocking(_:)`` the thread does
+  /// not count towards ``CoroutineRuntime/blockingThreadLimit`` while it waits, so the job may use co_blocking too.
   /// - Throws: The job's error; ``CoroutineError/wouldDeadlock``, at once, inside a coroutine, or on the queue that the
   ///   job needs, or on a queue that targets it. A forked child that waits for a job of its parent ends.
   @discardableResult
@@ -281,7 +281,8 @@ public class AnyJob: @unchecked Sendable {
   ///
   /// Idempotent; the first reason wins. A job that has not begun never runs its body: it ends within this call, also if
   /// its queue is blocked, and the coroutines and threads that wait for it are told. The body's captures are released
-  /// later, when the queue comes to the job. A body that returns a value all the same has succeeded.
+  /// later, when the queue comes to the job. A body that returns a value all the same has succeeded. A job that has
+  /// ended with a `CancellationError` before, because what it waited for was cancelled first, is not reported any more.
   ///
   /// Never suspends or blocks; any thread, also under a lock: no observer, hook, executor of Tasks or deinit of the
   /// program runs inside the call. If the job has not begun, its observers, its ``Job/uncancelled`` copies and the
@@ -289,7 +290,13 @@ public class AnyJob: @unchecked Sendable {
   /// Dispatch.
   public final func cancel(_ reason: (any Error)? = nil) {
     let flags = record.pointee.flags.load(ordering: .acquiring)
-    guard flags & JobFlags.cancelled == 0, !completion.isSettled else { return }
+    guard flags & JobFlags.cancelled == 0 else { return }
+    if completion.isSettled {
+      if completion.pointee.failure is CancellationError {
+        completion.pointee.isObserved.store(true, ordering: .relaxed)
+      }
+      return
+    }
     guard record.setCancelReason(reason) else { return }
     let isDropped = record.claimCancel()
     // A lazy job that has not started: its queue releases it.

@@ -191,6 +191,8 @@ package protocol WorldPolicy: AnyObject {
   func choose(_ count: Int) -> Int
   /// Returns whether the fault happens.
   func chooseFault(_ name: StaticString) -> Bool
+  /// Returns whether time passes although something can run.
+  func chooseLate() -> Bool
   /// Returns whether what was written in one piece is read in several.
   func chooseSplit() -> Bool
   /// Called after each step, if `SimulatedWorld.footprints` is not nil.

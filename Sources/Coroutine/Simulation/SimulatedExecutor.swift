@@ -274,6 +274,7 @@ package struct Candidate {
   package var title: String {
     if let job { return job.handle._withUnsafeGuaranteedRef { $0.summary } }
     if arrival != nil { return "coroutine #\(id)" }
+    if let task { return task.owner.title(of: task) }
     return isSwiftJob ? "a part of a Task" : "a handler"
   }
 
@@ -348,8 +349,15 @@ struct CandidateList {
 
 extension SimulatedStep {
   init(_ candidate: Candidate, now: UInt64) {
-    let kind = candidate.isSwiftJob ? "part of a Task" : "handler"
-    self.init(id: candidate.id, name: nil, launchSite: "", end: kind, now: now)
+    let task = candidate.task
+    let kind = task.map { $0.owner.end(of: $0) } ?? (candidate.isSwiftJob ? "part of a Task" : "handler")
+    self.init(
+      id: candidate.id,
+      name: task.flatMap { $0.owner.name(of: $0) },
+      launchSite: task.map { $0.owner.site(of: $0) } ?? "",
+      end: kind,
+      now: now
+    )
   }
 
   /// `live` are the world's jobs: one of them may own the lock that the job waits for.
@@ -534,6 +542,8 @@ extension WaitKind {
 package struct TaskContext: @unchecked Sendable {
   // Sound because the address is compared and stored only; `inherit` says when it may be used.
   private let task: UnsafeMutableRawPointer?
+
+  init(task: UnsafeMutableRawPointer?) { self.task = task }
 
   /// The Task of the calling code; outside a Task, a context that passes nothing on.
   package static var current: TaskContext { TaskContext(task: cco_current_task()) }

@@ -71,6 +71,8 @@ package final class SimulatedWorld: @unchecked Sendable {
   @exclusivity(unchecked) var arrivals = 0
   /// The objects that the coroutines touch; nil if the policy does not need them.
   @exclusivity(unchecked) package var footprints: Footprints?
+  /// The Tasks; nil if none is the world's own.
+  @exclusivity(unchecked) package var tasks: (any SimulatedTasks)?
 
   /// The flow of control that runs, or ran last.
   @exclusivity(unchecked) var step = Step.idle(previous: nil)
@@ -161,8 +163,12 @@ package final class SimulatedWorld: @unchecked Sendable {
 
   // MARK: For policies and reports
 
-  var hasLive: Bool { executors.contains { $0.scheduler.liveJobs > 0 } }
-  var dump: String { Dump.text(of: executors.map(\.scheduler)) }
+  var hasLiveCoroutines: Bool { executors.contains { $0.scheduler.liveJobs > 0 } }
+  var hasLive: Bool { hasLiveCoroutines || tasks?.hasLive ?? false }
+  var dump: String {
+    let tasks = tasks?.dump ?? ""
+    return !tasks.isEmpty && !hasLiveCoroutines ? tasks : Dump.text(of: executors.map(\.scheduler)) + tasks
+  }
   package var currentDump: String { dump }
 
   /// Returns an index below `count` that the policy chooses; 0 while the world ends.
@@ -209,6 +215,11 @@ extension SimulatedWorld {
   ///
   /// Called once.
   package func run<Success: Sendable>(_ body: @escaping () throws -> Success) throws -> Success {
+    try driven { try runCoroutine(body) }
+  }
+
+  /// Calls `body`, which drives the world on the calling thread.
+  func driven<R>(_ body: () throws -> R) throws -> R {
     cco_guard_thread()
     let outer = (carrier: cco_layer().pointee.carrier, locals: cco_layer().pointee.locals)
     cco_worlds_changed(1)
@@ -217,6 +228,10 @@ extension SimulatedWorld {
       cco_layer().pointee.carrier = outer.carrier
       cco_layer().pointee.locals = outer.locals
     }
+    return try body()
+  }
+
+  private func runCoroutine<Success: Sendable>(_ body: @escaping () throws -> Success) throws -> Success {
     let pool = executor(of: nil)
     mount(pool)
     let job = Job(
@@ -233,7 +248,7 @@ extension SimulatedWorld {
     do {
       try drive(until: { job.completion.known.isSettled })
       settleLeftovers()
-      if case .success = job.completion.seenOutcome(as: Success.self), hasLive {
+      if case .success = job.completion.seenOutcome(as: Success.self), hasLiveCoroutines {
         failure = policy.leftRunning(dump)
       }
     } catch {
@@ -252,9 +267,10 @@ extension SimulatedWorld {
   }
 
   /// Takes steps until the body has ended.
-  private func drive(until isOver: () -> Bool) throws {
+  func drive(until isOver: () -> Bool) throws {
     while !isOver() {
       gather()
+      if passesTimeLate() { continue }
       if let candidate = takeNext() {
         perform(candidate)
         if steps - stepsBefore > mostSteps { throw policy.overLimit(nil, dump) }
@@ -274,6 +290,7 @@ extension SimulatedWorld {
       step = .idle(previous: candidate)
       return next
     }
+    if let candidate = takeHopping() { return candidate }
     if candidates.isEmpty { return nil }
     if candidates.count == 1 || isEnding { return candidates.remove(at: 0) }
     let previous = step.candidate?.id ?? 0
@@ -459,6 +476,7 @@ extension SimulatedWorld {
 extension SimulatedWorld {
   /// Lists everything that became ready as candidates.
   func gather() {
+    tasks?.gather()
     gatherReady()
     while arrivals > 0, let candidate = candidates.removeCancelledArrival(), let arrival = candidate.arrival {
       // The coroutine may be a candidate itself by now, with the same number.
@@ -528,7 +546,7 @@ extension SimulatedWorld {
   package var now: UInt64 { time.load(ordering: .relaxed) }
 
   var nextTimer: UInt64? {
-    var next = UInt64.max
+    var next = tasks?.nextTimer ?? .max
     for executor in executors { next = min(next, executor.scheduler.nextTimer.load(ordering: .relaxed)) }
     return next == .max ? nil : next
   }
@@ -545,6 +563,7 @@ extension SimulatedWorld {
       executor.carrier.pointee.now = now
       executor.scheduler.fireTimers(now)
     }
+    tasks?.fireTimers(now)
     return true
   }
 
@@ -647,6 +666,7 @@ extension SimulatedWorld {
     isTraced = false
     for _ in 0..<16 {
       for executor in executors { executor.cancelAll() }
+      tasks?.cancelAll()
       var steps = 0
       while steps < 1_000_000 {
         gather()

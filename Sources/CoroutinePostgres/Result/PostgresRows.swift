@@ -65,7 +65,8 @@ public struct PostgresRow: Sendable {
   /// Decodes a structure whose properties are columns by name; `camelCase` finds `camel_case`.
   ///
   /// A property that is Codable, and no value of a column, is read from a column of JSON. A column that is not there is
-  /// an error, for an Optional as well.
+  /// an error, for an Optional as well. Of several columns of one name the first counts, as for ``get(_:as:)``: name
+  /// those of a join by `as`.
   /// - Throws: As ``decode(_:)``.
   @_disfavoredOverload
   public func decode<V: Decodable>(as type: V.Type) throws -> V { try RowDecoder(row: self).value(type) }
@@ -110,7 +111,9 @@ public struct PostgresRow: Sendable {
 
   /// The first column of this name.
   func column(named name: String) -> Int? {
-    (0..<columnCount).first { strcmp(PQfname(result, Int32($0)), name) == 0 }
+    // No column has such a name, and the comparison would end there.
+    if name.utf8.contains(0) { return nil }
+    return (0..<columnCount).first { strcmp(PQfname(result, Int32($0)), name) == 0 }
   }
 
   /// The bytes of a value; nil is null.

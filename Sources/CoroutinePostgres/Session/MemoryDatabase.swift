@@ -59,7 +59,7 @@ extension PostgresRows {
   ///
   /// Never suspends; any thread.
   ///
-  /// Traps if a row has another number of values than there are columns.
+  /// Traps if a row has another number of values than there are columns, and for a name with a zero byte.
   /// - Parameters:
   ///   - columns: The names of the columns. The type of a column is that of its first value.
   ///   - rows: The values; nil is null.
@@ -68,7 +68,12 @@ extension PostgresRows {
     guard let result = PQmakeEmptyPGresult(nil, PGRES_TUPLES_OK) else { misuse("there is no memory for a result") }
     memory = ResultMemory(result, isUTC: true, affected: affected)
     for row in rows where row.count != columns.count {
-      misuse("a row of \(row.count) values does not fit \(columns.count) columns; give each row a value for each column")
+      misuse(
+        "a row of \(row.count) values does not fit \(columns.count) columns; give each row a value for each column"
+      )
+    }
+    for column in columns where column.utf8.contains(0) {
+      misuse("the name of a column has a zero byte; no column of a server has one")
     }
     // A type that only the server would know is read as text.
     let types = columns.indices.map { column in

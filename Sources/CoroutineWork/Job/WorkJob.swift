@@ -121,12 +121,14 @@ public final class WorkJob<Payload: Codable & Sendable>: Sendable {
 
   /// Stores up to 64 KiB that the next attempt finds in ``checkpoint``.
   ///
-  /// Asks the server. Throws `.leaseLost`.
-  ///
-  /// Traps if `checkpoint` is larger.
+  /// Asks the server.
+  /// - Throws: `.leaseLost`; `.decoding` if `checkpoint` is larger, and nothing was stored.
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func save(_ checkpoint: [UInt8]) throws {
-    if checkpoint.count > 65_536 { misuse("a checkpoint has at most 64 KiB; store a larger one in a table") }
+    if checkpoint.count > 65_536 {
+      let rule = "a checkpoint has at most 65536 bytes, and this one \(checkpoint.count)"
+      throw PostgresError(.decoding, rule + "; store a larger one in a table")
+    }
     guard try core.table.save(id, fence: fence, checkpoint: checkpoint, core.db) else { throw RunningJob.loss(id) }
     stored.withLock { $0 = checkpoint }
   }

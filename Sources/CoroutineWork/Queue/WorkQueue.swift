@@ -24,11 +24,12 @@ public final class WorkQueue<Payload: Codable & Sendable>: Sendable {
   ///
   /// Never connects, never suspends; any thread.
   ///
-  /// Traps unless `name` has 1 to 57 bytes.
+  /// Traps unless `name` has 1 to 57 bytes, none of them zero.
   public init(_ name: String, on db: PostgresPool, schema: String = "work", options: WorkOptions = .init()) {
     if !(1...57).contains(name.utf8.count) {
       misuse("the name of a queue has 1 to 57 bytes, because of its channel's; this one has \(name.utf8.count)")
     }
+    if name.utf8.contains(0) { misuse("the name of a queue has no zero byte, because no text of the server has one") }
     core = QueueCore(name, on: db, schema: schema, options: options)
   }
 }
@@ -59,11 +60,11 @@ final class QueueCore: Sendable {
 
 /// A value as JSON text.
 ///
-/// Throws `.decoding` with the reason if it cannot be encoded.
+/// Throws `.decoding` with the reason if it cannot be encoded, and for a text with a zero byte, which `jsonb` refuses.
 func jsonText(_ value: some Encodable) throws -> String {
-  do { return String(decoding: try JSONEncoder().encode(value), as: UTF8.self) } catch {
-    throw PostgresError(.decoding, "a value cannot be encoded as JSON: \(error)")
-  }
+  var bytes: [UInt8] = []
+  try JSONFormat.encode(value, into: &bytes)
+  return String(decoding: bytes, as: UTF8.self)
 }
 
 /// The payload of a job, or the reason why it cannot be decoded.
@@ -262,7 +263,8 @@ extension WorkQueue {
       let all: [WorkRecord<Payload>] = try memory.records(core.table.place) { $0.rules.state == state && $0.id > id }
       return Array(all.prefix(max(limit, 0)))
     }
-    return try records("queue = \(core.queue) and state = \(state.rawValue) and id > \(id) order by id limit \(limit)")
+    let condition: SQL = "queue = \(core.queue) and state = \(state.rawValue) and id > \(id)"
+    return try records("\(condition) order by id limit \(max(limit, 0))")
   }
 
   /// Returns a job, or nil if there is none of this number in the queue.

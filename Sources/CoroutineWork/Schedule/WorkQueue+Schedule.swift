@@ -30,7 +30,8 @@ extension WorkQueue {
   ///   - payload: Makes the job of a tick, inside of a transaction: it must not wait.
   ///
   /// Ticks that are due are added in their order by several transactions if they are many.
-  /// - Throws: As `work` does, and `.decoding` for a payload that cannot be encoded.
+  /// - Throws: As `work` does; `.decoding` for a payload that cannot be encoded; and the server's error where no
+  ///   repetition mends it, as for a name that is too long or has a zero byte.
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func schedule(
     _ name: String,
@@ -46,7 +47,8 @@ extension WorkQueue {
     let size = BatchSize(1_000)
     var isFirst = true
     while !co_isStopping {
-      let wait = try link.persistUntilStop(unless: .decoding) {
+      // Nothing is told of what is repeated here, so what lasts is thrown.
+      let wait = try link.persistUntilStop(unless: { $0.kind == .decoding || $0.isLasting }) {
         try size.running { most in
           try core.db.reserve.transaction(retries: 3) { t in
             try clock.look(t, isFirst: isFirst, most: most) { ticks, t in
@@ -70,6 +72,19 @@ extension WorkQueue {
         SelectCase.onTimeout(wait) {}
       }
     }
+  }
+}
+
+extension PostgresError {
+  /// Whether the server has refused the statement for what it is: the next try would be refused as well.
+  ///
+  /// Not so what depends on others and on time: connections (08), resources (53), objects in use (55), an end by an
+  /// operator or a limit (57), the disk (58), a server that has become a standby (25006), and a prepared statement that
+  /// other code has removed (26000).
+  fileprivate var isLasting: Bool {
+    guard kind == .server, !isRetryable else { return false }
+    let state = sqlState?.rawValue ?? ""
+    return !["08", "53", "55", "57", "58"].contains(state.prefix(2)) && !["25006", "26000"].contains(state)
   }
 }
 

@@ -216,7 +216,7 @@ final class Worker<Payload: Codable & Sendable>: Sendable {
 
   private func listen() throws {
     guard core.options.usesNotifications else { return }
-    let notes = try link.persist(unless: .ended) {
+    let notes = try link.persist(unless: { $0.kind == .ended }) {
       try core.db.listen(core.wakeUps.channel)
     }
     defer { notes.stop() }
@@ -250,7 +250,7 @@ final class Held: Sendable {
 // |---|---|
 // | has finished, snoozed or discarded | none: the row has changed already |
 // | returns without that | completed, with no effects |
-// | throws | failed; discarded if no attempt is left |
+// | throws, whatever it throws | failed; discarded if no attempt is left; lost if the row belongs to somebody else |
 // | ends because the worker is cancelled | given back, and the attempt does not count |
 // | ends because the lease is lost | none: the row belongs to somebody else |
 // | has lost its COMMIT, and the row could not be read | the row is read now: completed, or failed |
@@ -296,9 +296,9 @@ extension Worker {
     case .unknown: resolve(claimed, running, job)
     case .held, .finishing:
       guard let error else { return complete(running) }
-      if let refused = error as? PostgresError, refused.kind == .leaseLost {
-        lost(running)
-      } else if isCancelled {
+      // Not judged by the error: the handler may throw one of another job's or of a lease of its own. The row says
+      // whether this job was lost.
+      if isCancelled {
         report(running, .release)
         running.move(to: .ended)
         core.wake()
@@ -324,15 +324,16 @@ extension Worker {
     _ error: any Error
   ) {
     let delay = core.options.backoff(claimed.attempt)
-    let state: String?
+    let state: String??
     if let onDiscard, claimed.attempt >= claimed.attempts {
       state = giveUp(running, job, error, delay, onDiscard)
     } else {
-      state = report(running, .fail, wait: delay, error: errorText(error)) ?? nil
+      state = report(running, .fail, wait: delay, error: errorText(error))
     }
+    if case .some(nil) = state { return lost(running) }
     running.move(to: .ended)
     onEvent(.failed(claimed.id, attempt: claimed.attempt, error))
-    switch state {
+    switch state ?? nil {
     case "discarded":
       onEvent(.discarded(claimed.id, error))
       core.wake()
@@ -341,14 +342,14 @@ extension Worker {
     }
   }
 
-  /// Gives a job up with the effects of `onDiscard`; if those fail, it runs again.
+  /// Gives a job up with the effects of `onDiscard`; if those fail, it runs again. Returns what `report` returns.
   private func giveUp(
     _ running: RunningJob,
     _ job: WorkJob<Payload>,
     _ error: any Error,
     _ delay: Duration,
     _ onDiscard: WorkJob<Payload>.OnDiscard
-  ) -> String? {
+  ) -> String?? {
     // As long as an attempt: the effects are the program's.
     let state: Result<String?, any Error>? = repeating(running, limit: core.options.timeout) {
       do { return .success(try job.giveUp(.fail, error, onDiscard)) } catch let error as PostgresError
@@ -362,10 +363,10 @@ extension Worker {
       }
     }
     switch state {
-    case .success(let state): return state
+    case .success(let state): return .some(state)
     case .failure(let other):
       onEvent(.failed(running.id, attempt: job.attempt, other))
-      return report(running, .snooze, wait: delay, error: errorText(other)) ?? nil
+      return report(running, .snooze, wait: delay, error: errorText(other))
     case nil: return nil
     }
   }
