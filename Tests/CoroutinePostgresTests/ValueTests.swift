@@ -131,7 +131,7 @@ struct ValueTests {
       ]
       for (number, (place, body)) in bodies.enumerated() {
         let error = try #require(#expect(throws: PostgresError.self) { try body() })
-        #expect(error.kind == .decoding && "\(error)".contains(place), "\(number): \(error)")
+        #expect(error.kind == .decoding && (place.isEmpty || "\(error)".contains(place)), "\(number): \(error)")
         for value in ["s3cret", "nan", "-inf"] { #expect(!"\(error)".contains(value), "\(number): \(error)") }
       }
       // No zero byte, but what one is written by, behind a backslash.

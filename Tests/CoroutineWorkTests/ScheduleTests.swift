@@ -221,7 +221,9 @@ struct ScheduleTests {
       try db.run(
         """
         create function \(identifier: schema).refuse() returns trigger language plpgsql as $$ begin
-          if nextval('\(identifier: schema).tries') < 3 then raise 'no' using errcode = '\(SQL(unchecked: code))'; end if;
+          if nextval('\(identifier: schema).tries') < 3 then
+            raise 'no' using errcode = '\(SQL(unchecked: code))';
+          end if;
           return new;
         end $$
         """
