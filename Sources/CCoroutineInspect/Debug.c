@@ -17,7 +17,7 @@ enum { TABLE_FIELDS = sizeof(cco_debug) / sizeof(uint64_t) - 2 };
 // In the order of WaitKind (JobRecord.swift).
 static const char kinds[] =
     "start nothing callback task delay job promise children select blocking readable writable lock receive send "
-    "permits condition group answer decision ready queue descriptor";
+    "permits condition group answer decision ready queue descriptor change";
 
 __attribute__((visibility("hidden"), used)) const cco_debug cco_debug_table = {
     .version = 1,

@@ -166,7 +166,13 @@ struct CopyTests {
     try world.run {
       let tunnel = try Tunnel(isTCP: false)
       try tunnel.left.write([1, 2])
-      #expect(try co_copy(tunnel.a, tunnel.b, idle: .zero) == (2, 0))
+      // A world may let both bytes be read one by one, and the second one later.
+      var copied: Int64 = 0
+      while copied < 2 {
+        copied += try co_copy(tunnel.a, tunnel.b, idle: .zero).aToB
+        try co_yield()
+      }
+      #expect(copied == 2)
       #expect(try co_copy(tunnel.a, tunnel.b, idle: .seconds(-1)) == (0, 0))
     }
   }

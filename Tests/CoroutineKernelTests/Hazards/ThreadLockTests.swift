@@ -75,20 +75,24 @@ struct ThreadLockTests {
     let lock = Held()
     // Taken past the check of debug builds, because this thread allocates meanwhile.
     lock.value.word.store(1, ordering: .relaxed)
-    let isAbout = DispatchSemaphore(value: 0)
+    let (isAbout, hasWaited) = (DispatchSemaphore(value: 0), DispatchSemaphore(value: 0))
     let sleeps = Locked(0)
-    async let waited: Void = onOwnThread {
+    startThread {
       isAbout.signal()
       lock.value.lock()
       lock.value.unlock()
       var use = rusage()
       getrusage(__rusage_who_t(1), &use)  // RUSAGE_THREAD
       sleeps.withLock { $0 = use.ru_nvcsw }
+      hasWaited.signal()
     }
-    isAbout.wait()
-    RealClock.block(for: .milliseconds(200))
-    lock.value.word.store(0, ordering: .releasing)
-    try await waited
+    // Not on a thread of the Tasks, of which there may be two for all tests.
+    try await onOwnThread {
+      isAbout.wait()
+      RealClock.block(for: .milliseconds(200))
+      lock.value.word.store(0, ordering: .releasing)
+      hasWaited.wait()
+    }
     #expect(sleeps.current > 20)
   }
 }

@@ -170,6 +170,12 @@ struct StartModeTests {
     deinit { try? gate.pass() }
   }
 
+  private static func dropChain(_ isReleased: Promise<Void>) {
+    let counted = Counted(isReleased)
+    let inner = co_launch(start: .lazy) { withExtendedLifetime(counted) {} }
+    _ = co_launch(start: .lazy) { try inner.join() }
+  }
+
   @Test(.inWorlds) func `a release that waits keeps no other coroutine's captures`() throws {
     let gate = Gate()
     let first = co_launch {
@@ -179,10 +185,7 @@ struct StartModeTests {
     #expect(!first.isFinished)
     let isReleased = Promise<Void>()
     let second = co_launch {
-      _ = co_launch(start: .lazy) {
-        [inner = co_launch(start: .lazy) { [captured = Counted(isReleased)] in captured.number }] in
-        try inner.join()
-      }
+      Self.dropChain(isReleased)
       return isReleased.isSettled
     }
     #expect(try second.join())

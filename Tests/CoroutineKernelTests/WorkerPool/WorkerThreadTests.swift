@@ -118,9 +118,11 @@ private func hasThread(_ worker: Scheduler) -> Bool { (worker.host as? WorkerHos
 private func setUsualStackSize(_ size: Int) -> Int32 {
   typealias Set = @convention(c) (UnsafePointer<pthread_attr_t>) -> Int32
   guard let symbol = dlsym(nil, "pthread_setattr_default_np") else { return -1 }
-  var attributes = pthread_attr_t()
-  pthread_attr_init(&attributes)
-  defer { pthread_attr_destroy(&attributes) }
-  pthread_attr_setstacksize(&attributes, size)
-  return unsafeBitCast(symbol, to: Set.self)(&attributes)
+  return withUnsafeTemporaryAllocation(of: pthread_attr_t.self, capacity: 1) { attributes in
+    guard let first = attributes.baseAddress else { return -1 }
+    pthread_attr_init(first)
+    defer { pthread_attr_destroy(first) }
+    pthread_attr_setstacksize(first, size)
+    return unsafeBitCast(symbol, to: Set.self)(first)
+  }
 }
