@@ -61,8 +61,9 @@ trait_tests := CoroutineNIOTests,CoroutineLoggingTests,CoroutineMetricsTests,Cor
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help setup setup-all setup-tests setup-http setup-postgres setup-demo setup-examples setup-aarch64 setup-bench build \
-  test test-release test-tsan test-asan test-threads test-memory test-optimised test-aarch64 soak soak-net soak-http \
-  soak-postgres fuzz-http soak-deadlocks test-context test-http test-postgres test-examples test-demo demo site readme \
+  test test-release test-tsan test-asan test-threads test-memory test-optimised test-aarch64 test-embedder \
+  soak soak-net soak-http soak-postgres fuzz-http soak-deadlocks test-context test-http test-postgres test-examples \
+  test-demo demo site readme \
   thread-locals lint api format docs docs-serve guide consumer bench bench-net bench-postgres bench-inspect bench-kv ci \
   nightly clean
 
@@ -133,6 +134,9 @@ test-release: setup-tests ## Runs the tests, optimised
 thread-locals: setup-tests ## Looks for addresses of thread-locals that optimised code keeps over a wait
 	$(release_build)
 	scripts/thread-locals
+	scripts/with-packages .build-locals $(strict) swift build -c release $(checks) --scratch-path .build-locals \
+	  --traits $(traits),HTTP,Postgres
+	scripts/thread-locals --products .build-locals/release
 
 # The optimised library as a program gets it, by way of the benchmarks, which need no other package.
 test-optimised: setup-bench ## Holds the optimised library to its allocations, its instructions, and no kept thread-locals
@@ -188,6 +192,9 @@ soak_asan := $(asan_test)
 test-aarch64: setup-aarch64 ## Runs the C core's own tests on an emulated aarch64; ARGS=--here runs them on this machine
 	@JOBS=$(JOBS) scripts/aarch64 $(ARGS)
 
+test-embedder: setup ## Compiles the C core alone, with cc and c++, and runs the program in C that embeds it (Examples/CCore)
+	@JOBS=$(JOBS) scripts/embedder
+
 soak: export CO_SOAK_SECONDS = $(SECONDS)
 soak: export CO_SEED = $(SEED)
 soak: export ASAN_OPTIONS := detect_leaks=1:$(ASAN_OPTIONS)
@@ -236,6 +243,8 @@ soak-postgres: $(debug_setup) ## Kills 1,000 backends, and 1,000 workers, at ran
 	$(debug_build) && $(debug_run) --filter KillTests $(ARGS)
 
 # A package of its own, with a folder of its own. Its packages are resolved there, so nothing is put away.
+# Without libwslay-dev the WebSocket is left out.
+export CO_WSLAY := $(wildcard /usr/include/wslay/wslay.h)
 examples := --package-path Examples --scratch-path .build-examples -j $(JOBS)
 examples_of_debug := $(examples)
 examples_of_tsan := --package-path Examples --scratch-path .build-examples-tsan -j $(JOBS) --sanitize=thread

@@ -3,7 +3,8 @@ import Foundation
 import PackageDescription
 
 // Five environment variables and five traits change what this manifest says. All are off unless asked for, so that a
-// package which depends on the product Coroutine builds only CCoroutine and Coroutine, and fetches no other package.
+// package which depends on the product Coroutine builds only Coroutine and the C below it, and fetches no other
+// package.
 //   CO_WERROR   set: warnings are errors, in C, C++ and Swift. For this repository's own checks: a warning that a later
 //               compiler invents must not break those who depend on the package.
 //   CO_DOCS     set: the documentation plugin becomes a dependency. It is fetched only when documentation is asked for.
@@ -36,6 +37,22 @@ let hasBoostArchive =
   Context.environment["CO_SHARED_BOOST"] == nil
   && libraryFolders.contains { FileManager.default.fileExists(atPath: "\($0)/libboost_context.a") }
 let boostContext = hasBoostArchive ? ":libboost_context.a" : "boost_context"
+
+// C whose frames lie on the stacks of coroutines. _GNU_SOURCE is defined in this manifest alone: a source file that
+// defines it too would redefine the macro, which is a warning; the C++ compiler predefines it on Linux.
+//
+// No frame of ours reaches the size of the narrowest guard, 16 KiB, or has a size that is known only when it runs, so
+// none can jump over a guard. Probes (-fstack-clash-protection) would need unsafeFlags, which no dependency may have.
+let coreSettings: [CSetting] =
+  [
+    .enableWarning("all"), .enableWarning("extra"), .enableWarning("frame-larger-than=12288"), .enableWarning("vla"),
+    .enableWarning("alloca"),
+  ] + (warningsAreErrors ? [.treatAllWarnings(as: .error)] : [])
+let coreSettingsOfCxx: [CXXSetting] =
+  [
+    .enableWarning("all"), .enableWarning("extra"), .enableWarning("frame-larger-than=12288"), .enableWarning("vla"),
+    .enableWarning("alloca"),
+  ] + (warningsAreErrors ? [.treatAllWarnings(as: .error)] : [])
 
 let demoOnly = TargetDependencyCondition.when(traits: ["Demo"])
 
@@ -85,7 +102,8 @@ let postgresProducts: [Target.Dependency] = [
 ]
 
 let coreTestDependencies: [Target.Dependency] = [
-  "Coroutine", "CoroutineNet", "CoroutineTesting", "CCoroutine", "CLinux", "CTestSupport", "CExceptions",
+  "Coroutine", "CoroutineNet", "CoroutineTesting", "CCoroutine", "CCoroutineRuntime", "CCoroutineInspect", "CLinux",
+  "CTestSupport", "CExceptions",
   // Programs that tests start.
   "CountedWaits", "NoDescriptors", "BlockedSignals", "Forks", "StackZoo",
 ]
@@ -138,37 +156,37 @@ let package = Package(
   targets: [
     .target(
       name: "CCoroutine",
-      // A part of Inspect/Debug.c.
-      exclude: ["Inspect/coroutine_gdb.py"],
-      // The only place that defines _GNU_SOURCE. A source file that defines it too would redefine the macro, which is a
-      // warning; the C++ compiler predefines it on Linux, hence cSettings alone.
-      //
-      // No frame of ours reaches the size of the narrowest guard, 16 KiB, or has a size that is known only when it
-      // runs, so none can jump over a guard. Probes (-fstack-clash-protection) would need unsafeFlags, which no
-      // dependency may have.
-      cSettings: [
-        .headerSearchPath("."), .define("_GNU_SOURCE"), .enableWarning("all"), .enableWarning("extra"),
-        .enableWarning("frame-larger-than=12288"), .enableWarning("vla"), .enableWarning("alloca"),
-      ] + (warningsAreErrors ? [.treatAllWarnings(as: .error)] : []),
-      cxxSettings: [
-        .headerSearchPath("."), .enableWarning("all"), .enableWarning("extra"),
-        .enableWarning("frame-larger-than=12288"), .enableWarning("vla"), .enableWarning("alloca"),
-      ] + (warningsAreErrors ? [.treatAllWarnings(as: .error)] : []),
+      cSettings: [.headerSearchPath("."), .define("_GNU_SOURCE")] + coreSettings,
+      cxxSettings: [.headerSearchPath(".")] + coreSettingsOfCxx,
       linkerSettings: [.linkedLibrary(boostContext, .when(platforms: [.linux]))]
+    ),
+    // The two above the core read its internal headers; nothing else may.
+    .target(
+      name: "CCoroutineRuntime",
+      dependencies: ["CCoroutine"],
+      cSettings: [.headerSearchPath("."), .headerSearchPath("../CCoroutine"), .define("_GNU_SOURCE")] + coreSettings
+    ),
+    .target(
+      name: "CCoroutineInspect",
+      dependencies: ["CCoroutineRuntime", "CCoroutine"],
+      // A part of Debug.c.
+      exclude: ["coroutine_gdb.py"],
+      cSettings: [.headerSearchPath("."), .headerSearchPath("../CCoroutine"), .define("_GNU_SOURCE")] + coreSettings
     ),
     .target(
       name: "CLinux",
       // For its debug builds' check of spin locks alone.
-      dependencies: ["CCoroutine"],
-      // Its frames lie on the stacks of coroutines as well.
-      cSettings: [
-        .define("_GNU_SOURCE"), .enableWarning("all"), .enableWarning("extra"),
-        .enableWarning("frame-larger-than=12288"), .enableWarning("vla"), .enableWarning("alloca"),
-      ] + (warningsAreErrors ? [.treatAllWarnings(as: .error)] : [])
+      dependencies: ["CCoroutineRuntime", "CCoroutine"],
+      cSettings: [.define("_GNU_SOURCE")] + coreSettings
     ),
-    .target(name: "Coroutine", dependencies: ["CCoroutine", "CLinux"]),
+    .target(name: "Coroutine", dependencies: ["CCoroutine", "CCoroutineRuntime", "CCoroutineInspect", "CLinux"]),
     .target(name: "CoroutineNet", dependencies: ["Coroutine", "CLinux"]),
-    .target(name: "CoroutineTesting", dependencies: ["Coroutine", "CoroutineNet", "CLinux"]),
+    .target(
+      name: "CAsyncWorlds",
+      cSettings: [.define("_GNU_SOURCE"), .enableWarning("all"), .enableWarning("extra")]
+        + (warningsAreErrors ? [.treatAllWarnings(as: .error)] : [])
+    ),
+    .target(name: "CoroutineTesting", dependencies: ["CAsyncWorlds", "Coroutine", "CoroutineNet", "CLinux"]),
     // Without `package` access: a loop of anybody else can be written outside, as CoroutineNIO is.
     .target(name: "CoroutineNIO", dependencies: ["Coroutine"] + nioPackages, packageAccess: false),
     .target(name: "CoroutineLogging", dependencies: ["Coroutine", logging]),
@@ -215,7 +233,7 @@ let package = Package(
       exclude: ["Chat/README.md", "Feeds/README.md", "Login/README.md", "Orders/README.md"],
       resources: [.copy("Feeds/Samples")]
     ),
-    .target(name: "CTestSupport", dependencies: ["CCoroutine"], path: "Tests/CTestSupport"),
+    .target(name: "CTestSupport", dependencies: ["CCoroutineRuntime", "CCoroutine"], path: "Tests/CTestSupport"),
     .target(
       name: "CExceptions",
       path: "Tests/CExceptions",
@@ -233,7 +251,11 @@ let package = Package(
     .executableTarget(name: "Inherited", dependencies: ["CoroutineNet", "Coroutine"], path: "Tests/Inherited"),
     .executableTarget(name: "NoDescriptors", dependencies: ["Coroutine"], path: "Tests/NoDescriptors"),
     .executableTarget(name: "StackZoo", dependencies: ["Coroutine"], path: "Tests/StackZoo"),
-    .testTarget(name: "CCoroutineTests", dependencies: ["CCoroutine", "CTestSupport", "CExceptions"]),
+    // The tests of the three targets in C.
+    .testTarget(
+      name: "CCoroutineTests",
+      dependencies: ["CCoroutine", "CCoroutineRuntime", "CCoroutineInspect", "CTestSupport", "CExceptions"]
+    ),
     .testTarget(
       name: "CoroutineNetTests",
       dependencies: ["CoroutineNet", "CoroutineTesting", "Coroutine", "CCoroutine", "CTestSupport", "Inherited"]
@@ -255,7 +277,7 @@ let package = Package(
     // Optimised always: they compute for a minute otherwise, on one thread, and need no debugger.
     .testTarget(
       name: "CoroutineInterleavingTests",
-      dependencies: ["Coroutine", "CCoroutine", "CLinux"],
+      dependencies: ["Coroutine", "CCoroutine", "CCoroutineRuntime", "CLinux"],
       swiftSettings: [.unsafeFlags(["-O"], .when(configuration: .debug))]
     ),
     .testTarget(
@@ -310,7 +332,7 @@ let package = Package(
     .testTarget(
       name: "CoroutineWorkTests",
       dependencies: [
-        "CoroutineWork", "CoroutinePostgres", "Coroutine", "QueueWorker",
+        "CoroutineWork", "CoroutinePostgres", "Coroutine", "CoroutineTesting", "QueueWorker",
         .target(name: "CoroutineMetrics", condition: metricsOnly),
         .product(name: "MetricsTestKit", package: "swift-metrics", condition: metricsOnly),
       ]

@@ -5,6 +5,7 @@ import PackageDescription
 // that nobody who depends on the library fetches them.
 //   CO_WERROR  set: warnings are errors.
 //   CO_TESTS   set: of the test targets, only those that it names, with commas.
+//   CO_WSLAY   set: with the WebSocket, which needs libwslay-dev; the Makefile sets it where that is installed.
 let warningsAreErrors = Context.environment["CO_WERROR"] != nil
 
 let coroutine: Target.Dependency = .product(name: "Coroutine", package: "coroutine")
@@ -31,6 +32,7 @@ let package = Package(
   dependencies: [
     // The name is given because the folder may be called anything.
     .package(name: "coroutine", path: "..", traits: ["HTTP", "NIO", "Postgres"]),
+    .package(url: "https://github.com/apple/swift-async-algorithms", from: "1.1.4"),
     .package(url: "https://github.com/apple/swift-http-types", from: "1.8.0"),
     .package(url: "https://github.com/apple/swift-log", from: "1.14.0"),
     .package(url: "https://github.com/apple/swift-nio", from: "2.101.0"),
@@ -75,6 +77,11 @@ let package = Package(
       name: "FeedSiteTests",
       dependencies: ["FeedSite", coroutine, coroutineHTTP, coroutineNet]
     ),
+    // Operators of swift-async-algorithms on channels.
+    .testTarget(
+      name: "StreamOperatorTests",
+      dependencies: [coroutine, .product(name: "AsyncAlgorithms", package: "swift-async-algorithms")]
+    ),
     // Orders behind HTTP, whose mails survive the process.
     .executableTarget(
       name: "OrderService",
@@ -92,7 +99,16 @@ let package = Package(
   swiftLanguageModes: [.v6]
 )
 
-for target in package.targets {
+if let path = Context.environment["CO_WSLAY"], !path.isEmpty {
+  package.products.append(.executable(name: "web-socket", targets: ["WebSocket"]))
+  package.targets += [
+    .systemLibrary(name: "CWslay"),
+    .executableTarget(name: "WebSocket", dependencies: ["CWslay", coroutine, coroutineHTTP, coroutineNet, httpTypes]),
+    .testTarget(name: "WebSocketTests", dependencies: ["WebSocket", coroutine, coroutineHTTP, coroutineNet]),
+  ]
+}
+
+for target in package.targets where target.type != .system {
   target.swiftSettings =
     (target.swiftSettings ?? []) + [
       .enableUpcomingFeature("ExistentialAny"),

@@ -1,4 +1,5 @@
-// The internal interface between the files of the C core.
+// The internal interface between the files of the C core. Its siblings, CCoroutineRuntime and CCoroutineInspect, may
+// include it; nothing else may.
 #ifndef CCOROUTINE_INTERNAL_H
 #define CCOROUTINE_INTERNAL_H
 
@@ -8,7 +9,7 @@
 extern "C" {
 #endif
 
-#pragma clang assume_nonnull begin
+CCO_NONNULL_BEGIN
 
 // ---- Stack.c: acquires and releases stacks. An acquired stack has its control block at the top, with `low`,
 // `size_class`, `serial`, `slot_index` and `slab` set, and is registered with sanitizers and Valgrind.
@@ -32,62 +33,32 @@ enum { CCO_ROOT_OFFSET = 1 };
 enum { CCO_ROOT_OFFSET = 4 };
 #endif
 
-// ---- SwiftRuntime.c: the two lists that Swift keeps in thread-local storage.
-void cco_swift_runtime_start(cco_runtime_facts *facts);
-const char *cco_accesses_description(void);
-const char *cco_task_locals_description(void);
-// Whether a word has no fixed offset, so that switches must call a library's function.
-bool cco_swift_runtime_wants_careful(void);
-// Exchanges both lists at a switch on the careful path, by offset or by the library's functions.
-void cco_exchange_lists(cco_saved_context *from, cco_saved_context *to);
+// Whether the frames of a context continue those of its caller: a stack of cco_call_on_stack.
+bool cco_is_call(const cco_context *context);
+// Ends the process, because the thread ends within the body of `context`, or of a thread.
+__attribute__((noreturn)) void cco_refuse_thread_end(const cco_context *_Nullable context);
 
-// ---- TaskLocals.c: whether task-local lists have the layout that the file assumes. Called on a thread without
-// bindings, with the offset of their head.
-bool cco_prove_task_locals(intptr_t offset);
-void cco_task_locals_understood(bool is_understood);
+// ---- Search.c: finds the words that belong to other runtimes.
+void cco_search(cco_core_facts *facts);
+// Whether a word has no fixed offset, so that switches must call a function.
+bool cco_search_wants_careful(void);
+// Exchanges the two words of which each flow has its own values, at a switch on the careful path.
+void cco_exchange(cco_saved_context *from, cco_saved_context *to);
 
-// ---- ThreadBlock.c: the thread-local block of the library whose code contains `symbol`, on the calling thread.
-typedef struct cco_thread_block {
-  const void *symbol;
-  void *_Nullable *_Nullable words;
-  size_t count;
-  bool is_library;  // not the program itself
-} cco_thread_block;
-bool cco_find_thread_block(cco_thread_block *block);
-// Returns the distance from the thread pointer of the one word that is non-nil only inside `piece`; 0 if there is not
-// exactly one. `piece` calls cco_note_inside in the middle.
-typedef struct cco_search cco_search;
-intptr_t cco_find_head(const void *symbol, void (*piece)(cco_search *search));
-void cco_note_inside(cco_search *search);
-
-// ---- ThreadState.c: the thread-local state of a flow of control that runs in a Task or handles a C++ exception. The
-// first function removes it from the calling thread, the second restores it, perhaps on another thread.
+// ---- ThreadState.c: the thread-local state of a flow of control that few flows have. The first function removes it
+// from the calling thread, the second restores it, perhaps on another thread.
 typedef struct cco_exceptions {
   void *_Nullable caught;  // the head of the list of exceptions that are being handled
   uint32_t uncaught;       // the number of exceptions that are being thrown
 } cco_exceptions;
 typedef struct cco_thread_state {
   char *thread;
-  void *_Nullable task;
-  void *_Nullable running;
+  void *_Nullable words[2];  // those at `state_offset`
   cco_exceptions exceptions;
-  bool is_counted;  // whether `tasks_left` counts this Task
+  bool is_marked;  // what the layer has answered
 } cco_thread_state;
 bool cco_take_thread_state(cco_thread_state *state);
 void cco_put_thread_state(const cco_thread_state *state);
-
-// ---- Tasks.c: hazard 14.
-typedef struct cco_task_words {
-  intptr_t task, running;
-} cco_task_words;
-cco_task_words cco_find_task_words(void);
-void cco_tasks_start(cco_task_words on_one_thread, cco_task_words on_another);
-const char *cco_tasks_description(void);
-// Proves that a Task's synchronous part may continue on another thread. Called once switches work.
-void cco_tasks_prove(void);
-// Changes the frames between `stack` and the top of its coroutine's stack: addresses of the words of thread `from`
-// become addresses of those of thread `to`.
-void cco_move_task_frames(char *stack, const char *from, const char *to);
 
 // ---- Exceptions.c: hazard 15.
 typedef struct cco_exception_words {
@@ -106,16 +77,8 @@ const char *cco_exceptions_description(void);
 void cco_floating_point_start(void);
 const char *cco_floating_point_description(void);
 
-// ---- ThreadEnd.c: ends the process, because the thread ends within the body of `context`, or of a thread.
-__attribute__((noreturn)) void cco_refuse_thread_end(const cco_context *_Nullable context);
-
 // ---- Overflow.c: hazard 6.
 const char *cco_overflow_description(void);
-// OverflowReport.c: reports that a context touched `fault` with its stack pointer at `pointer`.
-void cco_write_overflow_report(const cco_context *context, const char *fault, const char *pointer);
-// FatalReport.c: reports that a context got `signal` at `pc`, with these frame and stack pointers.
-void cco_write_fatal_report(const cco_context *context, int signal, uintptr_t pc, uintptr_t frame, uintptr_t stack);
-void cco_fatal_reports_start(void);
 
 // ---- Sanitizer.c: every annotation. In a plain build each function is empty or a plain jump.
 bool cco_sanitizer_wants_careful(void);
@@ -140,17 +103,11 @@ static inline void cco_sanitizer_stack_idle(cco_context *context) {
   if (__builtin_expect(cco_sanitizer_watches, 0)) cco_sanitizer_note_idle(context);
 }
 
-// ---- ForkedThread.c: hazard 13. Called on the thread that forks: before the fork, in the child, at the child's first
-// use.
-void cco_note_forking_thread(void);
-void cco_keep_forked_thread(void);
-void cco_renumber_forked_thread(void);
-
 // ---- Start.c: which mitigations a test has switched off.
-bool cco_is_disabled(cco_mitigation mitigation);
-void cco_mark_active(cco_mitigation mitigation, bool active);
+bool cco_is_disabled(uint32_t mitigation);
+void cco_mark_active(uint32_t mitigation, bool active);
 
-#pragma clang assume_nonnull end
+CCO_NONNULL_END
 
 #ifdef __cplusplus
 }

@@ -2,11 +2,13 @@
 //
 // A head is parsed in pieces, as it arrives. llhttp reports pieces of names and values by their addresses; they are
 // kept as offsets from the head's first byte, because the caller may move the bytes. When the head is complete, the
-// gaps between the reported pieces are checked: they may contain what the standard has there, and nothing else.
+// gaps between the reported pieces are checked: they may contain what the standard has there, and nothing else. The
+// trailers are kept as they arrive, and checked in the same way.
 //
 // Smuggling. A message that two parsers read in two ways can hide a request from a proxy. So no leniency of llhttp is
-// switched on: it refuses several lengths, and a Content-Length beside Transfer-Encoding. `check_head` refuses what is
-// left: bare line ends, folded fields, spaces before a colon, a second transfer coding.
+// switched on: it refuses several lengths, and a Content-Length beside Transfer-Encoding. `check_fields` refuses what
+// is left in a head and in trailers: bare line ends, folded fields, spaces before a colon, a second transfer coding;
+// and in trailers what decides on the message or its way, which must be known before the body.
 #ifdef CO_HTTP
 #include <stdlib.h>
 #include <string.h>
@@ -20,11 +22,11 @@ enum part { PART_NONE, PART_NAME, PART_COLON, PART_VALUE };
 typedef struct parser {
   chttp_message message;  // first, so that the addresses are the same
   llhttp_t llhttp;
-  const char *origin;  // of the offsets, while llhttp runs
+  const char *origin;  // of the offsets, while llhttp runs: of the head, or of the trailers that this call brings
   char *into;
-  size_t copied, most;
+  size_t copied;
   uint8_t part;
-  uint8_t in_head, is_complete, skips_body, has_line;
+  uint8_t in_head, in_trailers, is_complete, skips_body, has_line;
 } parser;
 
 static parser *of(llhttp_t *llhttp) { return (parser *)llhttp->data; }
@@ -42,24 +44,9 @@ static int on_url(llhttp_t *llhttp, const char *at, size_t length) {
   return 0;
 }
 
-// Returns the offset of a piece: in the head, or in the text of the trailers, to which it is copied.
-static int64_t offset_of(parser *p, const char *at, size_t length) {
-  chttp_message *m = &p->message;
-  if (p->in_head) return at - p->origin;
-  if (m->trailer_length + length > p->most) {
-    refuse(p, CHTTP_MALFORMED, "TRAILERS_TOO_LARGE");
-    return -1;
-  }
-  if (m->trailer_length + length > m->trailer_capacity) {
-    uint32_t capacity = (m->trailer_length + (uint32_t)length) * 2 + 64;
-    char *text = realloc(m->trailer_text, capacity);
-    if (text == NULL) return refuse(p, CHTTP_NO_MEMORY, "NO_MEMORY");
-    m->trailer_text = text;
-    m->trailer_capacity = capacity;
-  }
-  if (length > 0) memcpy(m->trailer_text + m->trailer_length, at, length);
-  m->trailer_length += (uint32_t)length;
-  return m->trailer_length - (int64_t)length;
+// The offset of a piece: in the head, or in the trailers, of which earlier calls have brought `trailer_length` bytes.
+static uint32_t offset_of(const parser *p, const char *at) {
+  return (uint32_t)(at - p->origin) + (p->in_head ? 0 : p->message.trailer_length);
 }
 
 static chttp_field *add_field(parser *p) {
@@ -80,15 +67,13 @@ static chttp_field *add_field(parser *p) {
 
 static int on_name(llhttp_t *llhttp, const char *at, size_t length) {
   parser *p = of(llhttp);
-  int64_t offset = offset_of(p, at, length);
-  if (offset < 0) return -1;
   if (p->part == PART_NAME) {
     p->message.fields[p->message.field_count - 1].name_length += (uint32_t)length;
     return 0;
   }
   chttp_field *field = add_field(p);
   if (field == NULL) return refuse(p, CHTTP_NO_MEMORY, "NO_MEMORY");
-  field->name = (uint32_t)offset;
+  field->name = offset_of(p, at);
   field->name_length = (uint32_t)length;
   p->part = PART_NAME;
   return 0;
@@ -96,15 +81,14 @@ static int on_name(llhttp_t *llhttp, const char *at, size_t length) {
 
 static int on_value(llhttp_t *llhttp, const char *at, size_t length) {
   parser *p = of(llhttp);
-  int64_t offset = offset_of(p, at, length);
-  if (offset < 0) return -1;
+  uint32_t offset = offset_of(p, at);
   chttp_field *field = &p->message.fields[p->message.field_count - 1];
   // Pieces that do not touch are parts of a folded field; the check of the gaps refuses it.
   if (p->part != PART_VALUE || field->value_length == 0) {
-    field->value = (uint32_t)offset;
+    field->value = offset;
     field->value_length = 0;
   }
-  field->value_length = (uint32_t)(offset + (int64_t)length - field->value);
+  field->value_length = offset + (uint32_t)length - field->value;
   p->part = PART_VALUE;
   return 0;
 }
@@ -139,6 +123,13 @@ static int on_body(llhttp_t *llhttp, const char *at, size_t length) {
   return 0;
 }
 
+// llhttp tells no address here, and stops behind the line instead: the trailers begin there.
+static int on_chunk(llhttp_t *llhttp) {
+  if (llhttp->content_length > 0) return 0;
+  of(llhttp)->in_trailers = 1;
+  return HPE_PAUSED;
+}
+
 static int on_complete(llhttp_t *llhttp) {
   of(llhttp)->is_complete = 1;
   return HPE_PAUSED;
@@ -151,6 +142,7 @@ static const llhttp_settings_t settings = {
   .on_header_field_complete = on_name_complete,
   .on_header_value = on_value,
   .on_headers_complete = on_head,
+  .on_chunk_header = on_chunk,
   .on_body = on_body,
   .on_message_complete = on_complete,
 };
@@ -186,6 +178,7 @@ void chttp_reset(chttp_message *message) {
   p->llhttp.data = p;
   p->part = PART_NONE;
   p->in_head = 1;
+  p->in_trailers = 0;
   p->is_complete = 0;
   p->skips_body = 0;
   p->has_line = 0;
@@ -193,7 +186,7 @@ void chttp_reset(chttp_message *message) {
 
 void chttp_expect_no_body(chttp_message *message) { ((parser *)message)->skips_body = 1; }
 
-// MARK: The check of a complete head
+// MARK: The check of a complete head, and of complete trailers
 
 static int is_token(unsigned char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
@@ -269,10 +262,19 @@ static int is_digit(char c) { return c >= '0' && c <= '9'; }
 
 static int is_space(char c) { return c == ' ' || c == '\t'; }
 
-static void check_head(chttp_message *m, const char *bytes, int is_request) {
-  uint32_t at = is_request ? check_request_line(m, bytes, m->head_length) : check_status_line(m, bytes);
-  if (at == 0) return;
-  for (uint32_t i = 0; i < m->head_field_count; i++) {
+int chttp_is_of_head(const char *name, size_t length) {
+  static const char *const names[] = {
+    "content-length", "transfer-encoding", "trailer", "host", "connection", "keep-alive", "upgrade",
+  };
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+    if (equals(name, (uint32_t)length, names[i])) return 1;
+  return 0;
+}
+
+// Checks the fields from the index `first` on, which begin at the offset `at` of `length` bytes, and what ends them.
+static void check_fields(chttp_message *m, const char *bytes, uint32_t at, uint32_t length, uint32_t first) {
+  int is_trailer = first > 0;  // a head with chunks has a field
+  for (uint32_t i = first; i < m->field_count; i++) {
     chttp_field *f = &m->fields[i];
     if (f->name != at || f->name_length == 0 || bytes[at + f->name_length] != ':') {
       m->refusal = bad(m, "INVALID_FIELD_NAME");
@@ -282,7 +284,7 @@ static void check_head(chttp_message *m, const char *bytes, int is_request) {
     while (is_space(bytes[at])) at++;
     // llhttp reports no value, or some of the spaces, if there is nothing else.
     const char *start = bytes + at;
-    const char *end = memchr(start, '\n', m->head_length - at);
+    const char *end = memchr(start, '\n', length - at);
     if (end == NULL || end == bytes || end[-1] != '\r') {
       m->refusal = bad(m, "INVALID_LINE_END");
       return;
@@ -303,12 +305,20 @@ static void check_head(chttp_message *m, const char *bytes, int is_request) {
         return;
       }
     }
-    note(m, bytes, i);
+    if (!is_trailer) {
+      note(m, bytes, i);
+    } else if (chttp_is_of_head(bytes + f->name, f->name_length)) {
+      m->refusal = bad(m, "FIELD_OF_HEAD_IN_TRAILERS");
+      return;
+    }
   }
-  if (at + 2 != m->head_length || memcmp(bytes + at, "\r\n", 2) != 0) {
-    m->refusal = bad(m, "INVALID_LINE_END");
-    return;
-  }
+  if (at + 2 != length || memcmp(bytes + at, "\r\n", 2) != 0) m->refusal = bad(m, "INVALID_LINE_END");
+}
+
+static void check_head(chttp_message *m, const char *bytes, int is_request) {
+  uint32_t at = is_request ? check_request_line(m, bytes, m->head_length) : check_status_line(m, bytes);
+  if (at == 0) return;
+  check_fields(m, bytes, at, m->head_length, 0);
   if (m->refusal == CHTTP_OK && m->transfer_count > 1) m->refusal = CHTTP_TRANSFER_CODING;
   if (m->refusal != CHTTP_TRANSFER_CODING) return;
   // Where chunked is not the last coding, nobody knows where the body ends.
@@ -360,26 +370,59 @@ chttp_state chttp_parse_head(chttp_message *message, const char *bytes, size_t p
   return CHTTP_DONE;
 }
 
+static int keep_trailers(parser *p, const char *bytes, size_t count, size_t most) {
+  chttp_message *m = &p->message;
+  if (m->trailer_length + count > most) return refuse(p, CHTTP_MALFORMED, "TRAILERS_TOO_LARGE");
+  if (m->trailer_length + count > m->trailer_capacity) {
+    uint32_t capacity = (m->trailer_length + (uint32_t)count) * 2 + 64;
+    char *text = realloc(m->trailer_text, capacity);
+    if (text == NULL) return refuse(p, CHTTP_NO_MEMORY, "NO_MEMORY");
+    m->trailer_text = text;
+    m->trailer_capacity = capacity;
+  }
+  if (count > 0) memcpy(m->trailer_text + m->trailer_length, bytes, count);
+  m->trailer_length += (uint32_t)count;
+  return 0;
+}
+
+// Keeps the bytes of the trailers that this call has brought, and checks the trailers when they are complete.
+static chttp_state end_trailers(parser *p, const char *end, size_t most) {
+  chttp_message *m = &p->message;
+  size_t count = (size_t)(end - p->origin);
+  // Most messages have none, and need no memory for them.
+  int has_none = p->is_complete && m->trailer_length == 0 && count == 2 && memcmp(p->origin, "\r\n", 2) == 0;
+  if (has_none) return CHTTP_DONE;
+  if (keep_trailers(p, p->origin, count, most) != 0) return CHTTP_BAD;
+  if (!p->is_complete) return CHTTP_MORE;
+  check_fields(m, m->trailer_text, 0, m->trailer_length, m->head_field_count);
+  return m->refusal == CHTTP_OK ? CHTTP_DONE : CHTTP_BAD;
+}
+
 chttp_state chttp_parse_chunks(chttp_message *message, const char *bytes, size_t count, char *into, size_t most,
                                size_t *copied, size_t *consumed) {
   parser *p = (parser *)message;
   p->into = into;
   p->copied = 0;
-  p->most = most;
   p->origin = bytes;
+  int was_in_trailers = p->in_trailers;
   llhttp_errno_t code = llhttp_execute(&p->llhttp, bytes, count);
+  if (code == HPE_PAUSED && p->in_trailers != was_in_trailers) {
+    p->origin = llhttp_get_error_pos(&p->llhttp);
+    llhttp_resume(&p->llhttp);
+    code = llhttp_execute(&p->llhttp, p->origin, count - (size_t)(p->origin - bytes));
+  }
   *copied = p->copied;
   *consumed = count;
-  if (code == HPE_OK) return CHTTP_MORE;
-  if (code != HPE_PAUSED || !p->is_complete) {
+  if (code == HPE_PAUSED && p->is_complete) {
+    *consumed = (size_t)(llhttp_get_error_pos(&p->llhttp) - bytes);
+  } else if (code != HPE_OK) {
     if (message->refusal == CHTTP_OK) {
       message->refusal = CHTTP_MALFORMED;
       message->error = llhttp_errno_name(code);
     }
     return CHTTP_BAD;
   }
-  *consumed = (size_t)(llhttp_get_error_pos(&p->llhttp) - bytes);
-  return CHTTP_DONE;
+  return p->in_trailers ? end_trailers(p, bytes + *consumed, most) : CHTTP_MORE;
 }
 
 int32_t chttp_find(const chttp_message *message, const char *bytes, const char *name, size_t length, uint32_t from) {

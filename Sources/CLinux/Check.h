@@ -4,10 +4,10 @@
 
 #if DEBUG
 
-#include "CCoroutine.h"
+#include "CCoroutineRuntime.h"
 
 static inline void clinux_check(void) {
-  if (cco_thread()->spin_locks != 0) cco_refuse_locked("spin lock", "a system call");
+  if (cco_layer()->spin_locks != 0) cco_refuse_locked("spin lock", "a system call");
 }
 
 #else

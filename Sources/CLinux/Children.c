@@ -71,6 +71,9 @@ void clinux_set_blocked_signals(uint64_t bits) {
 }
 
 void clinux_let_in_questions(void) {
+  static __thread bool lets_in;
+  if (lets_in) return;
+  lets_in = true;
   sigset_t urgent;
   sigemptyset(&urgent);
   sigaddset(&urgent, SIGURG);

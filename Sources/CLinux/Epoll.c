@@ -23,7 +23,7 @@ _Static_assert((int)CLINUX_READY_HALF_CLOSED == EPOLLRDHUP, "the kernel's bits")
 
 int clinux_poller(void) {
   clinux_check();
-  return epoll_create1(EPOLL_CLOEXEC);
+  return clinux_above_standard(epoll_create1(EPOLL_CLOEXEC));
 }
 
 int clinux_ready_watch(int poller, int descriptor, uint64_t key) {
@@ -112,7 +112,7 @@ int clinux_ready_wait(int poller, clinux_ready_event *events, int most, int64_t 
 
 int clinux_eventfd(void) {
   clinux_check();
-  return eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  return clinux_above_standard(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
 }
 
 void clinux_eventfd_signal(int descriptor) {

@@ -20,6 +20,12 @@
 // same holds in a child of vfork, which shares its parent's memory, and in one of _Fork or clone, where no other code
 // would restore the effect.
 //
+// Other code of the process may handle the same signal: a DispatchSource, a library for signals. Both are told. The
+// handler calls the one that it has replaced, on the same thread. (That of a DispatchSource sends the signal to
+// Dispatch's manager thread.) One that replaces ours later is found by the signals' thread, which looks every ten
+// milliseconds for a second, and then less and less often, up to every ten seconds: it takes the handler's place again,
+// and calls it. If that one calls ours in turn, `is_inside` ends the circle.
+//
 // No wake-up is lost: the thread reads `bell`, then sets its mask and takes the bits, and sleeps only while `bell` has
 // the value that it has read. A signal that the new mask unblocks runs the handler on this thread, which changes
 // `bell`.
@@ -39,7 +45,9 @@
 static _Atomic uint64_t handled, changed, arrived;
 static _Atomic uint32_t bell;
 static _Atomic pid_t owner;
+// A slot is written before the handler that reads it is installed, or again while that one is not installed.
 static struct sigaction former[NSIG];
+static __thread __attribute__((tls_model("initial-exec"))) bool is_inside;
 
 static uint64_t bit(int signal) { return (uint64_t)1 << (signal - 1); }
 
@@ -50,11 +58,28 @@ static void ring(void) {
   syscall(SYS_futex, &bell, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
 }
 
-static void notice(int signal) {
+static bool is_function(const struct sigaction *action) {
+  return (action->sa_flags & SA_SIGINFO) || (action->sa_handler != SIG_DFL && action->sa_handler != SIG_IGN);
+}
+
+// Calls the handler that was there before, or that has been there since.
+static void tell_others(int signal, siginfo_t *info, void *interrupted) {
+  struct sigaction other = former[signal];
+  if (is_inside || !is_function(&other)) return;
+  is_inside = true;
+  if (other.sa_flags & SA_SIGINFO)
+    other.sa_sigaction(signal, info, interrupted);
+  else
+    other.sa_handler(signal);
+  is_inside = false;
+}
+
+static void notice(int signal, siginfo_t *info, void *interrupted) {
   int kept = errno;
   if (getpid() == atomic_load_explicit(&owner, memory_order_acquire)) {
     atomic_fetch_or_explicit(&arrived, bit(signal), memory_order_release);
     ring();
+    tell_others(signal, info, interrupted);
   } else {
     sigaction(signal, &former[signal], NULL);
     raise(signal);
@@ -62,12 +87,34 @@ static void notice(int signal) {
   errno = kept;
 }
 
+static struct sigaction own_action(void) {
+  // On the alternate stack if the thread has one: a coroutine's stack may be too small for the signal's frame.
+  struct sigaction action = {.sa_sigaction = notice, .sa_flags = SA_RESTART | SA_ONSTACK | SA_SIGINFO};
+  sigemptyset(&action.sa_mask);
+  return action;
+}
+
+static bool is_own(const struct sigaction *action) {
+  return (action->sa_flags & SA_SIGINFO) && action->sa_sigaction == notice;
+}
+
+// Takes the place of handlers that have replaced ours; returns whether there was one.
+static bool take_places_again(uint64_t signals) {
+  bool found = false;
+  for (int signal = 1; signal < NSIG; signal++) {
+    struct sigaction now, action = own_action();
+    if (!(signals & bit(signal)) || sigaction(signal, NULL, &now) != 0 || is_own(&now)) continue;
+    former[signal] = now;
+    found = true;
+    sigaction(signal, &action, NULL);
+  }
+  return found;
+}
+
 int clinux_handle_signal(int signal) {
   clinux_check();
   if (signal <= 0 || signal >= NSIG) return EINVAL;
-  // On the alternate stack if the thread has one: a coroutine's stack may be too small for the signal's frame.
-  struct sigaction action = {.sa_handler = notice, .sa_flags = SA_RESTART | SA_ONSTACK};
-  sigemptyset(&action.sa_mask);
+  struct sigaction action = own_action();
   if (sigaction(signal, NULL, &former[signal]) != 0) return errno;
   atomic_store_explicit(&owner, getpid(), memory_order_release);
   atomic_fetch_or_explicit(&changed, bit(signal), memory_order_seq_cst);
@@ -85,19 +132,26 @@ int clinux_handle_signal(int signal) {
   return 0;
 }
 
-// Returns when `bell` may have changed.
-static void wait_for_bell(uint32_t heard) {
+// Returns when `bell` may have changed, or after `nanoseconds`: then false.
+static bool wait_for_bell(uint32_t heard, uint64_t nanoseconds) {
 #if __has_feature(thread_sanitizer)
   // ThreadSanitizer calls a handler only in functions that it knows to block, and a futex is not one of them.
-  (void)heard;
+  (void)heard, (void)nanoseconds;
   nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+  return false;
 #else
-  clinux_futex_wait((const uint32_t *)&bell, heard, 0);
+  return clinux_futex_wait((const uint32_t *)&bell, heard, nanoseconds);
 #endif
 }
 
+// In nanoseconds. SOON: the number of looks of the first kind, a second of them.
+static const uint64_t FIRST_LOOK = 10000000, LAST_LOOK = 10000000000;
+enum { SOON = 100 };
+
 uint64_t clinux_take_signals(void) {
   clinux_block_signals();
+  uint64_t pause = FIRST_LOOK;
+  int looks = 0;
   while (true) {
     uint32_t heard = atomic_load_explicit(&bell, memory_order_acquire);
     sigset_t let_in;
@@ -109,7 +163,12 @@ uint64_t clinux_take_signals(void) {
     pthread_sigmask(SIG_UNBLOCK, &let_in, NULL);
     uint64_t taken = atomic_exchange_explicit(&arrived, 0, memory_order_acquire);
     if (taken) return taken;
-    wait_for_bell(heard);
+    if (wait_for_bell(heard, pause) || take_places_again(atomic_load_explicit(&handled, memory_order_relaxed))) {
+      pause = FIRST_LOOK;
+      looks = 0;
+    } else if (++looks > SOON && pause < LAST_LOOK) {
+      pause *= 2;
+    }
   }
 }
 
@@ -120,13 +179,17 @@ static void set_blocked(int how, int signal) {
   pthread_sigmask(how, &one, NULL);
 }
 
-void clinux_release_signal(int signal) {
+bool clinux_release_signal(int signal) {
   atomic_fetch_and_explicit(&handled, ~bit(signal), memory_order_relaxed);
   // Before the former effect is restored: if every other thread blocks the signal, it must stay pending and not end the
   // process.
   set_blocked(SIG_BLOCK, signal);
-  sigaction(signal, &former[signal], NULL);
+  // A handler that has replaced ours since stays.
+  struct sigaction now;
+  bool is_told = is_function(&former[signal]);
+  if (sigaction(signal, NULL, &now) == 0 && is_own(&now)) sigaction(signal, &former[signal], NULL);
   atomic_fetch_and_explicit(&changed, ~bit(signal), memory_order_seq_cst);
+  return !is_told;
 }
 
 void clinux_release_all_signals(void) {

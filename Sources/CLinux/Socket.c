@@ -19,17 +19,20 @@ static int64_t or_error(ssize_t result) { return result < 0 ? -errno : result; }
 
 int clinux_socket(int family, bool isStream) {
   clinux_check();
-  return (int)or_error(socket(family, (isStream ? SOCK_STREAM : SOCK_DGRAM) | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  int made = socket(family, (isStream ? SOCK_STREAM : SOCK_DGRAM) | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  return (int)or_error(clinux_above_standard(made));
 }
 
 int clinux_socket_pair(int ends[2]) {
   clinux_check();
-  return (int)or_error(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends));
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) < 0) return -errno;
+  return clinux_pair_above_standard(ends);
 }
 
 int clinux_accept(int listener, void *address, uint32_t *length) {
   clinux_check();
-  return (int)clinux_call(SYS_accept4, listener, (long)address, (long)length, SOCK_NONBLOCK | SOCK_CLOEXEC, 0, 0);
+  int64_t made = clinux_call(SYS_accept4, listener, (long)address, (long)length, SOCK_NONBLOCK | SOCK_CLOEXEC, 0, 0);
+  return made < 0 ? (int)made : (int)or_error(clinux_above_standard((int)made));
 }
 
 int64_t clinux_receive(int socket, void *bytes, size_t count) {

@@ -10,6 +10,8 @@
 int clinux_pipe(int ends[2], int bytes) {
   clinux_check();
   if (pipe2(ends, O_NONBLOCK | O_CLOEXEC) < 0) return -errno;
+  int code = clinux_pair_above_standard(ends);
+  if (code < 0) return code;
   // A system that has no room for more leaves the usual size.
   (void)fcntl(ends[1], F_SETPIPE_SZ, bytes);
   return 0;

@@ -12,16 +12,41 @@
 // Writes a sentence with the oldest error of the queue, and empties the queue.
 void ctls_describe(char *error, const char *what) {
   unsigned long code = ERR_get_error();
+  char buffer[128];
   const char *reason = code == 0 ? NULL : ERR_reason_error_string(code);
+  // OpenSSL has no sentence for an error of the system, such as that of a file that is not there.
+  if (code != 0 && ERR_SYSTEM_ERROR(code)) reason = strerror_r(ERR_GET_REASON(code), buffer, sizeof buffer);
   snprintf(error, CTLS_ERROR_SIZE, "%s: %s", what, reason == NULL ? "unknown error of OpenSSL" : reason);
   ERR_clear_error();
 }
 
+// Without this, OpenSSL asks at the terminal, and blocks the thread until somebody answers.
+static int on_pass_phrase(char *phrase, int size, int is_written, void *was_asked) {
+  (void)phrase;
+  (void)size;
+  (void)is_written;
+  *(int *)was_asked = 1;
+  return -1;
+}
+
 static int use_certificate(SSL_CTX *ssl, const char *chain, const char *key, char *error) {
   char what[CTLS_ERROR_SIZE - 64];
-  if (SSL_CTX_use_certificate_chain_file(ssl, chain) != 1) {
+  int was_asked = 0;
+  SSL_CTX_set_default_passwd_cb(ssl, on_pass_phrase);
+  SSL_CTX_set_default_passwd_cb_userdata(ssl, &was_asked);
+  int has_chain = SSL_CTX_use_certificate_chain_file(ssl, chain) == 1;
+  int has_key = has_chain && SSL_CTX_use_PrivateKey_file(ssl, key, SSL_FILETYPE_PEM) == 1;
+  SSL_CTX_set_default_passwd_cb(ssl, NULL);
+  SSL_CTX_set_default_passwd_cb_userdata(ssl, NULL);
+  if (!has_key && was_asked) {
+    snprintf(error, CTLS_ERROR_SIZE, "%s has a pass phrase; give a file without, which openssl pkey writes",
+             has_chain ? key : chain);
+    ERR_clear_error();
+    return 0;
+  }
+  if (!has_chain) {
     snprintf(what, sizeof what, "the certificate chain in %s cannot be used; it must be PEM", chain);
-  } else if (SSL_CTX_use_PrivateKey_file(ssl, key, SSL_FILETYPE_PEM) != 1) {
+  } else if (!has_key) {
     snprintf(what, sizeof what, "the private key in %s cannot be used; it must be PEM, and of the certificate", key);
   } else if (SSL_CTX_check_private_key(ssl) != 1) {
     snprintf(what, sizeof what, "the private key in %s is not that of the certificate", key);
@@ -30,6 +55,24 @@ static int use_certificate(SSL_CTX *ssl, const char *chain, const char *key, cha
   }
   ctls_describe(error, what);
   return 0;
+}
+
+int ctls_has_expired(SSL_SESSION *session) {
+  X509 *peer = SSL_SESSION_get0_peer(session);
+  return peer != NULL && X509_cmp_current_time(X509_get0_notAfter(peer)) < 0;
+}
+
+// A session may live longer than the certificate of its client, which a whole handshake then refuses. As without this
+// callback in all other cases.
+static SSL_TICKET_RETURN on_ticket(SSL *ssl, SSL_SESSION *session, const unsigned char *name, size_t length,
+                                   SSL_TICKET_STATUS status, void *argument) {
+  (void)ssl;
+  (void)name;
+  (void)length;
+  (void)argument;
+  if (status != SSL_TICKET_SUCCESS && status != SSL_TICKET_SUCCESS_RENEW) return SSL_TICKET_RETURN_IGNORE_RENEW;
+  if (ctls_has_expired(session)) return SSL_TICKET_RETURN_IGNORE_RENEW;
+  return status == SSL_TICKET_SUCCESS ? SSL_TICKET_RETURN_USE : SSL_TICKET_RETURN_USE_RENEW;
 }
 
 static SSL_CTX *make(int is_server) {
@@ -264,6 +307,9 @@ int ctls_context_ask_client(ctls_context *context, const char *roots, int is_req
     SSL_CTX *ssl = i == 0 ? context->ssl : context->names[i - 1].ssl;
     if (i > 0) SSL_CTX_set1_cert_store(ssl, SSL_CTX_get_cert_store(context->ssl));
     if (roots != NULL) SSL_CTX_set_client_CA_list(ssl, SSL_load_client_CA_file(roots));
+    // Only those of tickets are looked at before they are resumed; clients of TLS 1.2 that know none begin anew.
+    SSL_CTX_set_session_ticket_cb(ssl, NULL, on_ticket, NULL);
+    SSL_CTX_set_session_cache_mode(ssl, SSL_SESS_CACHE_OFF);
     SSL_CTX_set_verify(ssl, SSL_VERIFY_PEER | (is_required ? SSL_VERIFY_FAIL_IF_NO_PEER_CERT : 0), NULL);
     set_session_context(ssl, rule);
   }

@@ -31,5 +31,7 @@ struct ctls_context {
 void ctls_describe(char *error, const char *what);
 void ctls_context_retain(ctls_context *context);
 int ctls_new_session(SSL *ssl, SSL_SESSION *session);
+// Whether the certificate that the peer had shown is not valid any more.
+int ctls_has_expired(SSL_SESSION *session);
 
 #endif

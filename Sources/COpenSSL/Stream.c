@@ -101,7 +101,9 @@ static int set_host(SSL *ssl, const char *host) {
   if (inet_pton(AF_INET, host, address) == 1 || inet_pton(AF_INET6, host, address) == 1)
     return X509_VERIFY_PARAM_set1_ip_asc(parameters, host);
   SSL_set_tlsext_host_name(ssl, host);
-  X509_VERIFY_PARAM_set_hostflags(parameters, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS);
+  // A name in the subject alone counts for nothing: an authority may not have checked it (RFC 9525, 2).
+  X509_VERIFY_PARAM_set_hostflags(parameters,
+                                  X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS | X509_CHECK_FLAG_NEVER_CHECK_SUBJECT);
   return SSL_set1_host(ssl, host);
 }
 
@@ -158,20 +160,35 @@ void ctls_destroy(ctls *tls) {
 
 // MARK: Operations
 
+// What to do about an error of which OpenSSL names a detail; null if there is nothing to add.
+static const char *advice(unsigned long code, int is_server) {
+  if (code == 0 || ERR_GET_LIB(code) != ERR_LIB_SSL) return NULL;
+  switch (ERR_GET_REASON(code)) {
+  case SSL_R_HTTP_REQUEST:
+  case SSL_R_HTTPS_PROXY_REQUEST: return "TLS failed: the client speaks HTTP without TLS; it must use https";
+  case SSL_R_WRONG_VERSION_NUMBER:
+    return is_server ? "TLS failed: the client does not speak TLS 1.2 or 1.3; check its port and its version"
+                     : "TLS failed: the peer does not speak TLS; check the port, or connect without TLS";
+  default: return NULL;
+  }
+}
+
 static void describe(ctls *tls) {
   long verified = SSL_get_verify_result(tls->ssl);
+  const char *what = advice(ERR_peek_error(), tls->context->is_server);
   // The first failure is the cause of the later ones.
   if (tls->has_failed) {
     ERR_clear_error();
   } else if (verified != X509_V_OK && ERR_peek_error() != 0) {
-    snprintf(tls->error, sizeof tls->error, "the peer's certificate is not trusted: %s",
-             X509_verify_cert_error_string(verified));
+    int is_other = verified == X509_V_ERR_HOSTNAME_MISMATCH || verified == X509_V_ERR_IP_ADDRESS_MISMATCH;
+    snprintf(tls->error, sizeof tls->error, "the peer's certificate is not trusted: %s%s",
+             X509_verify_cert_error_string(verified), is_other ? "; no subjectAltName of it is the host" : "");
     ERR_clear_error();
   } else if (ERR_peek_error() == 0 || ERR_GET_REASON(ERR_peek_error()) == SSL_R_UNEXPECTED_EOF_WHILE_READING) {
     snprintf(tls->error, sizeof tls->error, "the stream ended without the end of TLS; bytes may have been cut off");
     ERR_clear_error();
   } else {
-    ctls_describe(tls->error, "TLS failed");
+    ctls_describe(tls->error, what == NULL ? "TLS failed" : what);
   }
   tls->has_failed = 1;
 }
@@ -329,6 +346,8 @@ void *ctls_take_session(ctls *tls) {
 }
 
 void ctls_use_session(ctls *tls, void *session) {
+  // The whole handshake then checks what the server shows now.
+  if (ctls_has_expired(session)) return;
   SSL_set_session(tls->ssl, session);
   ERR_clear_error();
 }

@@ -100,15 +100,25 @@ extension Connection {
   /// queries for IPv4 and IPv6 whose answers are used as they arrive (section 3), a delay that is derived from measured
   /// round trips (section 5), and the use of earlier results (section 4).
   ///
-  /// - Throws: The ``NetError`` of the first address if all attempts fail, or of the lookup. The cancellation error.
-  ///   `CoroutineError.notInCoroutine` outside a coroutine.
+  /// - Parameters:
+  ///   - host: The name, or a literal address.
+  ///   - port: The port.
+  ///   - options: The options of the sockets.
+  ///   - isAllowed: Decides for each resolved address whether it may be connected to. A program that connects where
+  ///     strangers tell it to refuses the addresses of its own network here: a check of the name comes too early,
+  ///     because the name may have another address at the next lookup.
+  /// - Throws: The ``NetError`` of the first address if all attempts fail, or of the lookup; `EACCES` if no address is
+  ///   allowed. The cancellation error. `CoroutineError.notInCoroutine` outside a coroutine.
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public static func connect(
     host: String,
     port: UInt16,
-    options: SocketOptions = SocketOptions()
+    options: SocketOptions = SocketOptions(),
+    isAllowed: (SocketAddress) -> Bool = { _ in true }
   ) throws -> Connection {
-    let addresses = try SocketAddress.resolve(host, port: port)
+    let found = try SocketAddress.resolve(host, port: port)
+    let addresses = found.filter(isAllowed)
+    if addresses.isEmpty { throw NetError(code: EACCES, "connecting to", found[0]) }
     if addresses.count == 1 { return try connect(to: addresses[0], options: options) }
     return try ConnectRace.first(of: ConnectRace.alternatingFamilies(addresses), apart: .milliseconds(250)) {
       try connect(to: $0, options: options)

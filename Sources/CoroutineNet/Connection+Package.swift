@@ -92,6 +92,28 @@ extension Connection {
     }
   }
 
+  /// Whether ``reset()`` was called: what was written before is incomplete.
+  package var wasReset: Bool { hasReset.load(ordering: .acquiring) }
+
+  /// Closes this end of a pair, whose other end is `inner`, so that `inner` reads what is there, and then `ECONNRESET`.
+  ///
+  /// The system resets a Unix socket whose peer is closed with bytes that it has not read: here is one.
+  package func closeResetting(_ inner: Connection) {
+    _ = try? withUnsafeBytes(of: UInt8(0)) { try inner.sendNow($0) }
+    close()
+  }
+
+  /// The number of bytes that the system holds because the peer has not acknowledged them.
+  ///
+  /// Never suspends; any thread. 0 after a close, and in a simulated world.
+  package var unsentCount: Int {
+    if socket.simulated != nil { return 0 }
+    return withNumber { number in
+      var count: CInt = 0
+      return ioctl(number, UInt(TIOCOUTQ), &count) < 0 ? 0 : Int(count)
+    } ?? 0
+  }
+
   /// Whether the peer has ended its output or has reset the connection, also if bytes of it are still to be read.
   ///
   /// Never suspends; any thread. False after a close.

@@ -34,6 +34,8 @@ public final class Connection: Sendable {
   let isTCP: Bool
   /// See `bytesWritten`; written by the coroutine that has the claim for writing.
   let written = Atomic<Int>(0)
+  /// See `wasReset`.
+  let hasReset = Atomic<Bool>(false)
 
   init(_ socket: WatchedDescriptor, isTCP: Bool, local: SocketAddress, remote: SocketAddress) {
     self.socket = socket
@@ -115,6 +117,26 @@ public final class Connection: Sendable {
   /// unless bytes of the peer were not read. In that case the system resets the connection, and the peer gets
   /// `ECONNRESET`.
   public func close() { socket.close() }
+
+  /// Closes the connection so that the peer sees that the stream was cut off: it gets `ECONNRESET`, and no end.
+  ///
+  /// For a stream whose length only its end tells, and which is incomplete. Bytes that the peer has not received may be
+  /// lost. In all other respects as ``close()``. A Unix socket has no reset: there the peer sees the end, unless it has
+  /// sent bytes that were not read.
+  ///
+  /// Never suspends; any thread. After a close it has no effect.
+  public func reset() {
+    if let simulated = socket.simulated as? any SimulatedStream {
+      if !isClosed { simulated.crash() }
+    } else {
+      _ = withNumber { number in
+        var now = linger(l_onoff: 1, l_linger: 0)
+        setsockopt(number, SOL_SOCKET, SO_LINGER, &now, socklen_t(MemoryLayout<linger>.size))
+      }
+    }
+    hasReset.store(true, ordering: .releasing)
+    close()
+  }
 
   /// Whether ``close()`` was called.
   public var isClosed: Bool { socket.isClosed }

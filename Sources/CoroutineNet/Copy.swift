@@ -18,9 +18,11 @@ import Synchronization
 /// sockets do not pass through the process's memory (splice); each direction of one then has a pipe, two descriptors,
 /// unless none is free.
 ///
-/// Both connections stay open: the caller closes them. Until it returns, no other coroutine may read from
-/// either, or write to either. If the coroutine is cancelled, it throws at once. After an error, a cancellation or the
-/// idle time, bytes that were read from one side and not yet taken by the other are lost.
+/// Both connections stay open, and the caller closes them; but if a peer has reset its connection, the other one is
+/// reset as well (``Connection/reset()``), unless the stream had ended before: what was cut off must not look complete
+/// there. Until it returns, no other coroutine may read from either, or write to either. If the coroutine is cancelled,
+/// it throws at once. After an error, a cancellation or the idle time, bytes that were read from one side and not yet
+/// taken by the other are lost; where their length does not show that, reset the connections.
 ///
 /// - Parameters:
 ///   - a: One connection.
@@ -41,7 +43,11 @@ public func co_copy(_ a: Connection, _ b: Connection, idle: Duration?) throws ->
       scope.launch(name: "copy") { try back.run() }
       try there.run()
     }
-  } catch is CopyPace.Idle {}
+  } catch is CopyPace.Idle {} catch {
+    if there.wasCutOff(back) { there.resetTarget() }
+    if back.wasCutOff(there) { back.resetTarget() }
+    throw error
+  }
   return (there.count, back.count)
 }
 

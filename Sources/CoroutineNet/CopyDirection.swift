@@ -26,6 +26,10 @@ final class CopyDirection: Sendable {
   private let target: Connection
   private let pace: CopyPace
   private let moved = Atomic<Int64>(0)
+  /// Whether the target has got the end of the source's stream.
+  private let hasEnded = Atomic<Bool>(false)
+  private let sourceFailure = Atomic<Bool>(false)
+  private let targetFailure = Atomic<Bool>(false)
 
   /// The room of a recv; a read that fills it is large.
   private static var small: Int { 16_384 }
@@ -40,6 +44,15 @@ final class CopyDirection: Sendable {
 
   /// The bytes that the target's kernel has taken.
   var count: Int64 { moved.load(ordering: .acquiring) }
+
+  /// Whether the source was cut off, as this direction or the one `back` has seen, before its end was passed on.
+  func wasCutOff(_ back: CopyDirection) -> Bool {
+    let hasFailed = sourceFailure.load(ordering: .acquiring) || back.targetFailure.load(ordering: .acquiring)
+    return hasFailed && !hasEnded.load(ordering: .acquiring)
+  }
+
+  /// Resets the target, which must not take what it has got for all.
+  func resetTarget() { target.reset() }
 
   /// Copies to the end of the source's stream, and ends that of the target.
   func run() throws {
@@ -58,6 +71,7 @@ final class CopyDirection: Sendable {
     }
     do throws(NetError) {
       try target.shutdownWrite()
+      hasEnded.store(true, ordering: .releasing)
     } catch {
       // A peer that is gone has read its last byte, or its reset has failed a write.
       if error.code != ENOTCONN, pace.isFirst() { throw error }
@@ -117,16 +131,24 @@ final class CopyDirection: Sendable {
     _ operation: String,
     _ call: (Int32) -> WatchedDescriptor.Attempt
   ) throws -> Int {
-    try NetError.translating(operation, connection.remoteAddress) {
-      while true {
-        try co_checkCancelled()
-        try connection.socket.beginOperation()
-        if let result = try connection.socket.attempt(direction, call) {
-          pace.moved()
-          return Int(result)
+    do {
+      return try NetError.translating(operation, connection.remoteAddress) {
+        while true {
+          try co_checkCancelled()
+          try connection.socket.beginOperation()
+          if let result = try connection.socket.attempt(direction, call) {
+            pace.moved()
+            return Int(result)
+          }
+          try pace.wait(direction, of: connection.socket)
         }
-        try pace.wait(direction, of: connection.socket)
       }
+    } catch let error as NetError where error.code != 0 {
+      switch direction {
+      case .reading: sourceFailure.store(true, ordering: .releasing)
+      case .writing: targetFailure.store(true, ordering: .releasing)
+      }
+      throw error
     }
   }
 }

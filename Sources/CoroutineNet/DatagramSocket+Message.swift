@@ -34,7 +34,7 @@ extension DatagramSocket {
     let count = try NetError.translating("receiving at", address) {
       try socket.perform(.reading) { number in
         if let end = socket.simulated, let simulated = end as? any SimulatedDatagrams {
-          return Self.receive(number, simulated, buffer, &sender, &target)
+          return receive(number, simulated, buffer, &sender, &target)
         }
         var result: Int64 = 0
         var isKnown = false

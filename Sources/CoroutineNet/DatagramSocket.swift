@@ -1,23 +1,33 @@
 internal import CLinux
-import Coroutine
+public import Coroutine
 import Glibc
 
 /// A socket for datagrams: UDP or Unix.
 ///
-/// Any number of coroutines may receive and send at once. Each datagram goes to one of them. The socket is closed by
-/// ``close()``, at the latest when its last reference is released.
+/// ``bind(_:options:)`` makes one that hears from everybody, ``connect(to:options:)`` one for a single peer. Any number
+/// of coroutines may receive and send at once. Each datagram goes to one of them. The socket is closed by ``close()``,
+/// at the latest when its last reference is released.
 public final class DatagramSocket: Sendable {
   let socket: WatchedDescriptor
   private let path: UnixPath?
   /// The address that it is bound to, with the port that the system chose.
   public let address: SocketAddress
+  /// The address that it is connected to; nil if it is not.
+  public let peer: SocketAddress?
   let family: Int32
 
-  init(_ socket: WatchedDescriptor, _ path: UnixPath?, _ address: SocketAddress, _ family: Int32) {
+  init(
+    _ socket: WatchedDescriptor,
+    _ path: UnixPath?,
+    _ address: SocketAddress,
+    _ family: Int32,
+    peer: SocketAddress? = nil
+  ) {
     self.socket = socket
     self.path = path
     self.address = address
     self.family = family
+    self.peer = peer
   }
 
   deinit { close() }
@@ -65,14 +75,54 @@ public final class DatagramSocket: Sendable {
     return DatagramSocket(socket, path, SocketAddress.local(of: socket.number) ?? address, address.family)
   }
 
+  /// Creates a socket for one peer: it sends to `address`, and the system drops what comes from others.
+  ///
+  /// Never suspends, because nothing is sent; any thread. The system chooses the local address, unless
+  /// `SocketOptions.source` is given; the name of a Unix socket that it chooses is an abstract one. If the system
+  /// learns that the peer has no such socket, the next call that sends or receives throws `ECONNREFUSED`, once; the
+  /// socket can be used further.
+  ///
+  /// - Throws: ``NetError``: `ENETUNREACH` without a route, `ENOENT` or `ECONNREFUSED` if there is no such Unix socket;
+  ///   the error of an option that the system refuses.
+  public static func connect(
+    to address: SocketAddress,
+    options: SocketOptions = .init()
+  ) throws(NetError) -> DatagramSocket {
+    let operation = "connecting a datagram socket to"
+    if let network = Simulated.current {
+      if let source = options.source { throw NetError(.notSimulated, code: EOPNOTSUPP, "connecting from", source) }
+      do {
+        let isLocal = address.canonical == .loopback(port: address.port ?? 0)
+        let (socket, bound) = try network.bindDatagrams(isLocal ? .loopback(port: 0) : .any(port: 0))
+        return DatagramSocket(socket, nil, bound, address.family, peer: address.canonical)
+      } catch {
+        throw NetError(of: error, operation, address)
+      }
+    }
+    let socket = try Socket.make(address, isStream: false, operation)
+    try options.apply(to: socket.number, address, isStream: false)
+    reportTargets(socket.number, address.family)
+    var options = options
+    // A peer can answer only a socket that has a name.
+    if address.family == AF_UNIX, options.source == nil { options.source = SocketAddress(.unix([])) }
+    try options.bindSource(socket, for: address)
+    let code = address.withSystem {
+      Glibc.connect(socket.number, $0.assumingMemoryBound(to: sockaddr.self), $1) == 0 ? 0 : errno
+    }
+    if code != 0 { throw NetError(code: code, operation, address) }
+    let local = SocketAddress.local(of: socket.number) ?? SocketAddress(.unix([]))
+    return DatagramSocket(socket, nil, local, address.family, peer: address)
+  }
+
   /// Receives a datagram.
   ///
   /// Suspends until one arrives. If the coroutine is cancelled, it throws at once, and no datagram is consumed.
   ///
   /// - Returns: The number of bytes, which may be 0, and the sender's address.
   /// - Throws: ``NetError/tooLong`` if the datagram is larger than the buffer; the buffer has the beginning of it, and
-  ///   the other bytes are lost. ``NetError/closed`` after a close, also if the socket is closed while it waits. The
-  ///   cancellation error. `CoroutineError.notInCoroutine` outside a coroutine.
+  ///   the other bytes are lost. ``NetError/closed`` after a close, also if the socket is closed while it waits. If it
+  ///   is connected, `ECONNREFUSED` as ``connect(to:options:)`` says. The cancellation error.
+  ///   `CoroutineError.notInCoroutine` outside a coroutine.
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func receive(into buffer: UnsafeMutableRawBufferPointer) throws -> (count: Int, from: SocketAddress) {
     var sender: SocketAddress?
@@ -81,7 +131,7 @@ public final class DatagramSocket: Sendable {
         var result: Int64 = 0
         if let end = socket.simulated, let simulated = end as? any SimulatedDatagrams {
           var target: SocketAddress?
-          return Self.receive(number, simulated, buffer, &sender, &target)
+          return receive(number, simulated, buffer, &sender, &target)
         }
         sender = SocketAddress.read {
           result = clinux_receive_from(number, buffer.baseAddress, buffer.count, $0, $1)
@@ -93,7 +143,7 @@ public final class DatagramSocket: Sendable {
     return (Int(count), sender ?? SocketAddress(.unix([])))
   }
 
-  static func receive(
+  func receive(
     _ number: Int32,
     _ simulated: any SimulatedDatagrams,
     _ buffer: UnsafeMutableRawBufferPointer,
@@ -103,6 +153,7 @@ public final class DatagramSocket: Sendable {
     var byte: UInt8 = 0
     let result = clinux_receive(number, &byte, 1)
     guard result > 0, let datagram = simulated.next() else { return .init(result) }
+    if let peer, datagram.from.canonical != peer { return receive(number, simulated, buffer, &sender, &target) }
     buffer.copyBytes(from: datagram.bytes.prefix(buffer.count))
     (sender, target) = (datagram.from, datagram.to)
     return .init(Int64(datagram.bytes.count))
@@ -118,6 +169,27 @@ public final class DatagramSocket: Sendable {
   ///   `CoroutineError.notInCoroutine` outside a coroutine.
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func send(_ bytes: [UInt8], to address: SocketAddress) throws {
+    try send(bytes, address) { number, bytes in
+      address.withSystem(for: family) { clinux_send_to(number, bytes.baseAddress, bytes.count, $0, $1) }
+    }
+  }
+
+  /// Sends a datagram to the peer that the socket is connected to.
+  ///
+  /// In all other respects as ``send(_:to:)``.
+  /// - Throws: ``NetError`` with `EDESTADDRREQ` if the socket is not connected; `ECONNREFUSED` as
+  ///   ``connect(to:options:)`` says.
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
+  public func send(_ bytes: [UInt8]) throws {
+    guard let peer else { throw NetError(code: EDESTADDRREQ, "sending without an address from", address) }
+    try send(bytes, peer) { clinux_send($0, $1.baseAddress, $1.count) }
+  }
+
+  private func send(
+    _ bytes: [UInt8],
+    _ address: SocketAddress,
+    _ attempt: (Int32, UnsafeRawBufferPointer) -> Int64
+  ) throws {
     var pause: Duration = .milliseconds(1)
     try NetError.translating("sending to", address) {
       if let end = socket.simulated, let simulated = end as? any SimulatedDatagrams {
@@ -128,9 +200,7 @@ public final class DatagramSocket: Sendable {
       while true {
         var isFull = false
         _ = try socket.perform(.writing) { number in
-          let result = address.withSystem(for: family) { system, length in
-            bytes.withUnsafeBytes { clinux_send_to(number, $0.baseAddress, $0.count, system, length) }
-          }
+          let result = bytes.withUnsafeBytes { attempt(number, $0) }
           // The receiver's queue is full. The kernel does not report to this socket when that changes.
           isFull = result == -Int64(EAGAIN) && family == AF_UNIX
           return .init(isFull ? 0 : result)
@@ -160,4 +230,20 @@ public final class DatagramSocket: Sendable {
 
   /// Whether ``close()`` was called.
   public var isClosed: Bool { socket.isClosed }
+}
+
+// MARK: - In a select
+
+extension DatagramSocket {
+  /// Creates a case of `co_select(biased:_:)` that is ready when a datagram is there.
+  ///
+  /// Also ready when the socket is closed: then co_select throws ``NetError/closed``. The case receives nothing, so
+  /// another coroutine may receive the datagram before `body` does.
+  public func onReadable<R>(_ body: @escaping () throws -> R) -> SelectCase<R> {
+    socket.onReady(.reading, isReady: Socket.isReadable) { [self] code in
+      if code != 0 { throw NetError(code: code, "waiting for a datagram at", address) }
+      if isClosed { throw NetError(.closed, "waiting for a datagram at", address) }
+      return try body()
+    }
+  }
 }

@@ -1,6 +1,7 @@
 internal import CLinux
 import Coroutine
 import Glibc
+import Synchronization
 
 /// A TCP or Unix stream socket that accepts connections.
 ///
@@ -32,6 +33,8 @@ public final class Listener: Sendable {
 
   let socket: WatchedDescriptor
   private let path: UnixPath?
+  /// For a listener that must answer when the process has no descriptor left.
+  private let reserve = ReserveDescriptors()
   /// The address that it is bound to, with the port that the system chose.
   public let address: SocketAddress
 
@@ -42,6 +45,15 @@ public final class Listener: Sendable {
   }
 
   deinit { close() }
+
+  /// Keeps this many descriptors for the time when the process has none left: a connection is accepted in their place.
+  ///
+  /// The next call, and each accept, take them again; another thread may be faster, and have the free ones. Never
+  /// suspends; any thread.
+  package func keepInReserve(_ count: Int) { reserve.take(count) }
+
+  /// Takes again what accepting has used up.
+  package func refillReserve() { reserve.take(nil) }
 
   /// Binds a socket to `address`, and listens.
   ///
@@ -111,6 +123,7 @@ public final class Listener: Sendable {
   ///
   /// Never suspends.
   func acceptNow() throws -> Connection? {
+    reserve.take(nil)
     if let simulated = socket.simulated { return try acceptNow(simulated) }
     var remote: SocketAddress?
     let number = try NetError.translating("accepting at", address) {
@@ -118,6 +131,7 @@ public final class Listener: Sendable {
         var number: Int32 = 0
         for _ in 0..<Self.mostRefusals {
           remote = SocketAddress.read { number = clinux_accept(listener, $0, $1) }
+          if number == -EMFILE || number == -ENFILE, reserve.giveUp() { continue }
           if number >= 0 || !Self.isTransient(-number) { break }
         }
         return .init(Int64(number))
@@ -147,6 +161,13 @@ public final class Listener: Sendable {
     try NetError.translating("accepting at", address) { try socket.wait(.reading) }
   }
 
+  /// Suspends until the backlog has a connection, which stays there.
+  func waitForConnection() throws {
+    try NetError.translating("accepting at", address) {
+      _ = try socket.perform(.reading) { .init(Socket.isReadable($0) ? 1 : -Int64(EAGAIN)) }
+    }
+  }
+
   /// The number of connections in a row that may fail before they are accepted.
   ///
   /// After that the error is thrown: if the system refuses the call itself (seccomp, for example, with EPERM), it takes
@@ -168,6 +189,7 @@ public final class Listener: Sendable {
   /// Never suspends; any thread. A second call has no effect. Accepted connections stay open.
   public func close() {
     socket.close { _ in path?.remove() }
+    _ = reserve.giveUp(forGood: true)
   }
 
   /// Calls `body` with the descriptor, for options that this class does not offer; with -1 after a close.
@@ -181,4 +203,44 @@ public final class Listener: Sendable {
 
   /// Whether ``close()`` was called.
   public var isClosed: Bool { socket.isClosed }
+}
+
+/// Descriptors that are kept so that they can be given up.
+///
+/// `wanted` and `kept` are accessed under the lock. Without a reserve, the wanted number is 0 for ever, and is read
+/// without it.
+private final class ReserveDescriptors: Sendable {
+  private struct State {
+    var wanted = 0
+    var kept: [Int32] = []
+  }
+
+  private let state = ThreadMutex(State())
+  private let isWanted = Atomic<Bool>(false)
+
+  /// Opens what is missing; `wanted` sets the number.
+  func take(_ wanted: Int?) {
+    if let wanted { isWanted.store(wanted > 0, ordering: .relaxed) }
+    // One load for the listeners that keep none.
+    guard isWanted.load(ordering: .relaxed) else { return }
+    state.withLock { state in
+      if let wanted { state.wanted = wanted }
+      while state.kept.count < state.wanted {
+        let number = clinux_above_standard(open("/dev/null", O_RDONLY | O_CLOEXEC))
+        guard number >= 0 else { return }
+        state.kept.append(number)
+      }
+    }
+  }
+
+  /// Closes what is kept; returns whether there was any.
+  func giveUp(forGood: Bool = false) -> Bool {
+    guard isWanted.load(ordering: .relaxed) else { return false }
+    return state.withLock { state in
+      if forGood { state.wanted = 0 }
+      for number in state.kept { Glibc.close(number) }
+      defer { state.kept = [] }
+      return !state.kept.isEmpty
+    }
+  }
 }

@@ -46,7 +46,9 @@ extension NetError {
     case EAI_NONAME, noData: "the name \"\(name.asName)\" has no address; check its spelling, and /etc/hosts or the DNS"
     case EAI_AGAIN:
       "no name server has answered for \"\(name.asName)\"; check /etc/resolv.conf and the network, or try again"
-    case EAI_SYSTEM: "\"\(name.asName)\" could not be resolved: \(String(cString: strerror(code))) (error \(code))"
+    case EAI_SYSTEM:
+      "\"\(name.asName)\" could not be resolved: \(String(cString: strerror(code))) (error \(code))"
+        + (advice(code, isPath: false).isEmpty ? "" : "; \(advice(code, isPath: false))")
     default: "\"\(name.asName)\" could not be resolved: \(String(cString: gai_strerror(resolver)))"
     }
   }

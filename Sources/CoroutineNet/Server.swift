@@ -40,6 +40,8 @@ public enum Server {
     /// Called in coroutines of the server, possibly on several threads at once. An error does not end the server. If
     /// the closure is nil, `CoroutineRuntime.unhandledErrorHandler` receives the error of a handler.
     public var onError: (@Sendable (any Error, SocketAddress) -> Void)?
+    /// Called when a connection waits and the server is at its limit, so that an idle connection can give way.
+    package var makeRoom: (@Sendable () -> Void)?
     /// Creates the default options.
     public init() {}
   }
@@ -55,7 +57,8 @@ public enum Server {
   ///   beside its stack may be damaged.
   ///
   /// When the coroutine is cancelled or told to finish (`co_stopping`), or the deadline of a `co_timeout(_:_:)` passes,
-  /// the server stops accepting and closes its listeners. It tells the handlers to finish: `co_isStopping` becomes true
+  /// the server accepts the connections that wait already, as far as ``Options/maxConnections`` allows, because their
+  /// requests may have arrived, and closes its listeners. It tells the handlers to finish: `co_isStopping` becomes true
   /// in their coroutines, and `co_stopping` is settled. They may continue for ``Options/drain``. Those that have not
   /// ended by then are cancelled. The function returns, without an error, when the last handler has ended. A handler
   /// that waits in ``BufferedReader/waitForMessage()`` for the next message of an idle peer ends at once.
@@ -128,6 +131,8 @@ public enum Server {
     let service = Service(options, handle)
     try Scope.serve(draining: options.drain, until: service.waitForConnections) { handlers, outside in
       defer { for listener in listeners { listener.close() } }
+      // Not a child: the server may have been cancelled.
+      defer { for listener in listeners { service.acceptRest(of: listener, into: handlers) } }
       try outside.launch(name: "accepting") { try accept(listeners, into: handlers, of: service) }.join()
     }
   }
@@ -204,7 +209,13 @@ final class Service: Sendable {
     var pause = Pause()
     while true {
       do {
-        try permits.acquire()
+        if !permits.tryAcquire() {
+          if let makeRoom = options.makeRoom {
+            try listener.waitForConnection()
+            makeRoom()
+          }
+          try permits.acquire()
+        }
         if try acceptOne(listener, handlers) {
           pause = Pause()
         } else {
@@ -221,23 +232,40 @@ final class Service: Sendable {
     }
   }
 
+  /// Accepts the connections that wait, at the server's end; a close of the listener would reset them.
+  ///
+  /// Never suspends. As many as the limit allows, and no more than arrive in one backlog: clients that go on connecting
+  /// must not keep the server from ending.
+  func acceptRest(of listener: Listener, into handlers: Scope) {
+    for _ in 0..<4_096 where permits.tryAcquire() {
+      guard (try? acceptOne(listener, handlers)) == true else { return }
+    }
+  }
+
   /// Accepts a connection if the backlog has one; returns whether it had.
   ///
   /// The caller has acquired a permit, which the connection or this function releases.
   private func acceptOne(_ listener: Listener, _ handlers: Scope) throws -> Bool {
     let permit = ConnectionPermit(self)
     guard let connection = try listener.acceptNow() else { return false }
-    launch(connection, permit, handlers)
+    launch(connection, of: listener, permit, handlers)
     return true
   }
 
-  private func launch(_ connection: Connection, _ permit: ConnectionPermit, _ handlers: Scope) {
+  private func launch(
+    _ connection: Connection,
+    of listener: Listener,
+    _ permit: ConnectionPermit,
+    _ handlers: Scope
+  ) {
     let age = options.shedding == nil ? nil : ConnectionAge(of: connection)
     handlers.launch(name: "connection", stack: options.stack) { [self] in
       defer {
         connection.close()
+        listener.refillReserve()
         withExtendedLifetime(permit) {}
       }
+      connection.remoteAddress.name(RunningCoroutine.title)
       do {
         if let shedding = options.shedding, let age, !shedding.admit(after: age.now) {
           return try shedding.refuse(connection)
@@ -279,7 +307,7 @@ final class Service: Sendable {
 //                      the least age of an interval is above the target
 //   NORMAL: all are admitted  ------------------------------------------->  OVERLOADED: what is older than twice the
 //                             <-------------------------------------------  target is refused
-//                      ... is not
+//                      ... is not, or the queue was empty
 //
 // A queue that is long for a moment has some work in each interval that has waited for a short time: a burst. A queue
 // in which all work of an interval was late is a standing one: it adds delay, and no throughput. CoDel itself then
@@ -346,16 +374,20 @@ public final class LoadShedding: Sendable {
   /// - Parameter waited: The time for which the work has waited.
   /// - Returns: Whether to do the work. If false, refuse it, and do as little as possible for it.
   public func admit(after waited: Duration) -> Bool {
-    let age = waited.nanoseconds
+    let age = max(0, waited.nanoseconds)
     let now = CallerClock.now
     let old = end.load(ordering: .relaxed)
     let next = now + UInt64(max(0, interval.nanoseconds))
     if now >= old, end.compareExchange(expected: old, desired: next, ordering: .relaxed).exchanged {
-      overload.store(least.exchange(age, ordering: .relaxed) > target.nanoseconds, ordering: .relaxed)
+      // The oldest work of the queue: if it has come after the interval, the queue was empty in between, whatever was
+      // late in the interval.
+      let isStanding = Int64(clamping: now) - age <= Int64(clamping: old)
+      let leastOfInterval = least.exchange(age, ordering: .relaxed)
+      overload.store(isStanding && leastOfInterval > target.nanoseconds, ordering: .relaxed)
     } else {
       least.min(age, ordering: .relaxed)
     }
-    let isAdmitted = !isOverloaded || age <= target.nanoseconds &* 2
+    let isAdmitted = !isOverloaded || age / 2 <= target.nanoseconds
     if isAdmitted {
       admissions.wrappingAdd(1, ordering: .relaxed)
     } else {

@@ -27,6 +27,8 @@ package protocol SimulatedNetwork: AnyObject {
 package protocol SimulatedStream: SimulatedEnd {
   /// The world's time at which it was connected, in nanoseconds.
   var connected: UInt64 { get }
+  /// Resets the connection: the bytes in flight still arrive.
+  func crash()
 }
 
 /// The world's end of a listener: each byte that can be read from the descriptor stands for one waiting connection.
@@ -43,5 +45,11 @@ package protocol SimulatedDatagrams: SimulatedEnd {
 
 enum Simulated {
   /// The network of the calling code's world, nil outside.
-  static var current: (any SimulatedNetwork)? { SimulatedWorld.currentNetwork as? any SimulatedNetwork }
+  static var current: (any SimulatedNetwork)? {
+    guard let network = SimulatedWorld.currentNetwork else { return nil }
+    guard let simulated = network as? any SimulatedNetwork else {
+      misuse("the network of this world is missing in the program: link CoroutineTesting as a whole (-force_load)")
+    }
+    return simulated
+  }
 }

@@ -5,12 +5,13 @@ extension SocketAddress {
   /// Returns all addresses of a name, in the order in which the system would try them.
   ///
   /// Suspends until the system's resolver has returned, which runs on its own thread: a lookup never takes a
-  /// thread of `co_blocking(_:)`. At most 64 lookups run at once, and further ones are queued. A literal address needs
-  /// no resolver.
+  /// thread of `co_blocking(_:)`. At most 64 lookups run at once, and further ones are queued. Coroutines that ask for
+  /// one name at the same time share its lookup and its failure, and what it has found is used for a second more. An
+  /// address in figures needs no resolver, and names of the loopback and of /etc/hosts do not wait for others.
   ///
-  /// If the coroutine is cancelled, the call throws at once. A lookup that has not begun never begins. One that has
-  /// begun keeps its thread until the resolver returns, with a silent name server after the resolver's timeouts, and
-  /// counts as one of the 64 until then. Its result is dropped.
+  /// If the coroutine is cancelled, the call throws at once. A lookup that has not begun never begins, unless others
+  /// wait for it. One that has begun keeps its thread until the resolver returns, with a silent name server after the
+  /// resolver's timeouts, and counts as one of the 64 until then.
   ///
   /// - Throws: ``NetError`` if the name has no address. The cancellation error. `CoroutineError.notInCoroutine` outside
   ///   a coroutine.

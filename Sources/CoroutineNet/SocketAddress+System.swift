@@ -1,3 +1,4 @@
+package import Coroutine
 import Glibc
 
 // The kernel's form of an address: the family in the processor's byte order, the other numbers in network byte order.
@@ -113,6 +114,38 @@ extension SocketAddress {
   /// Whether this is [::]; a socket that is bound to it serves IPv4 as well.
   var isAny: Bool {
     if case .ipv6(0, 0, 0, _) = storage { true } else { false }
+  }
+
+  /// Makes `connection` and this address, the peer's, the title of a coroutine.
+  package func name(_ title: CoroutineTitle?) {
+    guard let title else { return }
+    guard case .ipv4(let address, let port) = storage else {
+      var text = "connection \(self)"
+      return text.withUTF8 { title.set(UnsafeRawBufferPointer($0)) }
+    }
+    // Without an intermediate text: each connection of a server comes here.
+    withUnsafeTemporaryAllocation(byteCount: 40, alignment: 1) { text in
+      var count = 0
+      func add(_ byte: UInt8) {
+        text[count] = byte
+        count += 1
+      }
+      func add(_ number: UInt32) {
+        var unit: UInt32 = 10_000
+        while unit > 1, number < unit { unit /= 10 }
+        while unit > 0 {
+          add(UInt8(ascii: "0") + UInt8(number / unit % 10))
+          unit /= 10
+        }
+      }
+      for byte in "connection ".utf8 { add(byte) }
+      for shift: UInt32 in [24, 16, 8, 0] {
+        add(address >> shift & 255)
+        add(shift == 0 ? UInt8(ascii: ":") : UInt8(ascii: "."))
+      }
+      add(UInt32(port))
+      title.set(UnsafeRawBufferPointer(rebasing: text[..<count]))
+    }
   }
 
   func with(port: UInt16) -> SocketAddress {

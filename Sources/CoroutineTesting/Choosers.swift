@@ -42,7 +42,10 @@ final class RandomChooser: Chooser {
   init(seed: UInt64) { random = SplitMix(state: seed &* 0xD134_2543_DE82_EF95 &+ 1) }
 
   override func answer(_ question: Question) -> Int {
-    question.kind == .fault ? faults.draw(question.name, &random) : random.below(question.count)
+    switch question.kind {
+    case .fault, .split, .late: faults.draw(question.name, &random)
+    case .next, .selectCase: random.below(question.count)
+    }
   }
 }
 
@@ -63,7 +66,8 @@ final class PriorityChooser: Chooser {
   /// Creates a chooser; `length` is the expected number of choices of a run.
   init(seed: UInt64, depth: Int, length: Int) {
     random = SplitMix(state: seed &* 0x9E6C_63D0_876A_3F6B &+ 7)
-    for _ in 1..<max(1, depth) { changes.insert(random.below(max(1, length))) }
+    // No more than there are steps, which are all lowered then: `depth` may be any number.
+    for _ in 1..<min(max(1, depth), max(1, length) + 1) { changes.insert(random.below(max(1, length))) }
   }
 
   private func priority(_ id: UInt64) -> UInt64 {
@@ -89,7 +93,7 @@ final class PriorityChooser: Chooser {
 
   override func answer(_ question: Question) -> Int {
     switch question.kind {
-    case .fault: return faults.draw(question.name, &random)
+    case .fault, .split, .late: return faults.draw(question.name, &random)
     case .selectCase: return random.below(question.count)
     case .next: break
     }

@@ -33,6 +33,9 @@ final class ExhaustiveSearch: Chooser {
     var fingerprint: UInt64
     /// Whether answer 0 continues the running coroutine; then every other answer is a preemption.
     var continues = false
+    /// Whether the answer 1 is a write that is read in pieces: it counts as a preemption, or there would be twice the
+    /// schedules for each write.
+    var isSplit = false
     /// The answer that runs a coroutine which has yielded; -1 if there is none.
     var yielded = -1
     /// The number of preemptions before this question.
@@ -47,7 +50,7 @@ final class ExhaustiveSearch: Chooser {
     /// Whether the bound has excluded schedules after any answer.
     var wasCut = false
 
-    func cost(_ answer: Int) -> Int { (continues ? answer != 0 : answer == yielded) ? 1 : 0 }
+    func cost(_ answer: Int) -> Int { (continues || isSplit ? answer != 0 : answer == yielded) ? 1 : 0 }
     func isAsleep(_ answer: Int) -> Bool { !ids.isEmpty && sleepers.contains { $0.id == ids[answer] } }
 
     /// Chooses the first answer, from `answer` on, that is within the bound and not asleep; returns false if none is.
@@ -73,7 +76,9 @@ final class ExhaustiveSearch: Chooser {
   /// The position of the question whose answer began the current step.
   @exclusivity(unchecked) private var asked: Int?
   /// The first question that differs from the one of the previous run; nil if there is none.
-  @exclusivity(unchecked) private(set) var firstDifference: Int?
+  @exclusivity(unchecked) private(set) var firstDifference: Exploration.NondeterminismError?
+  /// Whether the bound has excluded a schedule.
+  @exclusivity(unchecked) private(set) var hasCut = false
   /// Whether the run repeats one that has been tried.
   @exclusivity(unchecked) private(set) var isRedundant = false
 
@@ -100,11 +105,18 @@ final class ExhaustiveSearch: Chooser {
         if findsSleepers, question.kind == .next { asleep = path[position].sleepers }
         return path[position].chosen
       }
-      if firstDifference == nil { firstDifference = position }
+      if firstDifference == nil {
+        let other = "answer \(path[position].chosen) of \(path[position].count)"
+        firstDifference = .init(
+          step: position,
+          difference: "\(question.text(0)), where the other run had \(other)"
+        )
+      }
       path.removeSubrange(position...)
     }
     var node = Node(chosen: 0, count: question.count, fingerprint: question.fingerprint)
     if let last = path.indices.last { node.spent = path[last].spent + path[last].cost(path[last].chosen) }
+    node.isSplit = question.kind == .split
     if question.kind == .next {
       node.continues = question.continues
       if !question.continues {
@@ -115,12 +127,14 @@ final class ExhaustiveSearch: Chooser {
         node.sleepers = asleep
       }
     }
+    node.continues = node.continues || question.kind == .late
     if isRedundant {
       node.count = 0
     } else if !node.choose(from: 0, bound) {
       isRedundant = true
       node.count = 0
     }
+    if node.wasCut { hasCut = true }
     path.append(node)
     return node.chosen
   }
@@ -138,7 +152,10 @@ final class ExhaustiveSearch: Chooser {
   func advance() -> Bool {
     if position < path.count {
       // The run has ended before the last question of the previous run.
-      if firstDifference == nil { firstDifference = position }
+      if firstDifference == nil {
+        let difference = "the end of the run, where the other run had another choice"
+        firstDifference = .init(step: position, difference: difference)
+      }
       return false
     }
     while var node = path.popLast() {
@@ -148,7 +165,9 @@ final class ExhaustiveSearch: Chooser {
       node.wasCut = node.wasCut || node.isCut
       node.isCut = false
       node.isUniversal = false
-      if node.choose(from: node.chosen + 1, bound) {
+      let hasNext = node.choose(from: node.chosen + 1, bound)
+      if node.wasCut { hasCut = true }
+      if hasNext {
         path.append(node)
         return true
       }

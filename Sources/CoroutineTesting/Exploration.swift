@@ -12,8 +12,9 @@ public struct Exploration: Sendable {
     /// The error that the body threw, or the world's own.
     ///
     /// The world's own errors are ``World/DeadlockError``, ``World/LeftRunningError``, ``World/RealWaitError``,
-    /// ``World/TimeLimitError``, ``World/UnknownHostError`` and ``Exploration/NondeterminismError``; a token that
-    /// cannot be read gives ``Exploration/TokenError``.
+    /// ``World/TimeLimitError``, ``World/UnhandledError``, ``World/UnknownHostError`` and
+    /// ``Exploration/NondeterminismError``; a token that cannot be read, or does not fit the program, gives
+    /// ``Exploration/TokenError``.
     public var error: any Error
     /// The schedule as a text: `CO_REPLAY=token` and ``Exploration/Strategy/replay(_:)`` repeat it.
     public var token: String

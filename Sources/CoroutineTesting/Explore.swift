@@ -34,12 +34,31 @@ public func explore(
   timeLimit: Duration? = nil,
   _ body: @Sendable () throws -> Void
 ) -> Exploration {
+  withEscapable(body) { exploreBody(strategy, sharing, timeLimit, .plain($0)) }
+}
+
+/// Explores the body of a test, whose Tasks are the worlds' own where that is possible.
+func exploreTest(
+  _ strategy: Exploration.Strategy,
+  _ sharing: Exploration.Sharing,
+  _ timeLimit: Duration?,
+  _ body: @Sendable () throws -> Void
+) -> Exploration {
+  let takesTasks = AsyncExecutors.install() == nil
+  return withEscapable(body) { exploreBody(strategy, sharing, timeLimit, takesTasks ? .test($0) : .plain($0)) }
+}
+
+/// Explores by the strategy, or by the token of the environment.
+func exploreBody(
+  _ strategy: Exploration.Strategy,
+  _ sharing: Exploration.Sharing,
+  _ timeLimit: Duration?,
+  _ body: ExploredBody
+) -> Exploration {
   let chosen = getenv("CO_REPLAY").map { Exploration.Strategy.replay(String(cString: $0)) } ?? strategy
-  return withEscapable(body) { body in
-    var explorer = Explorer(body, sharing, timeLimit)
-    explorer.runsTwice = getenv("CO_TWICE") != nil
-    return explorer.explore(chosen)
-  }
+  var explorer = Explorer(body, sharing, timeLimit)
+  explorer.runsTwice = getenv("CO_TWICE") != nil
+  return explorer.explore(chosen)
 }
 
 /// Runs `body` in simulated worlds, once for each schedule of `strategy`, until one fails; a function of two parameters

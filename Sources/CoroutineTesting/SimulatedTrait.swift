@@ -41,7 +41,7 @@ public struct SimulatedTrait: TestTrait, SuiteTrait, TestScoping {
     _ testCase: Test.Case,
     _ function: @escaping @Sendable @concurrent () async throws -> Void
   ) -> Exploration.RunError? {
-    let found = CoroutineTesting.explore(strategy, sharing: sharing, timeLimit: timeLimit) {
+    let found = exploreTest(strategy, sharing, timeLimit) {
       let failures = Mutex<[String]>([])
       // A failed expectation does not end the body, but it fails the schedule. Only the shrunk schedule reports it.
       let silent = IssueHandlingTrait.compactMapIssues { issue in
@@ -54,19 +54,20 @@ public struct SimulatedTrait: TestTrait, SuiteTrait, TestScoping {
       if let first = failures.withLock({ $0.first }) { throw FailedExpectation(description: first) }
     }
     if let failure = found.failure, failure.error is FailedExpectation {
-      _ = CoroutineTesting.explore(.replay(failure.token), timeLimit: timeLimit) { try Self.run(in: context, function) }
+      _ = exploreTest(.replay(failure.token), sharing, timeLimit) { try Self.run(in: context, function) }
     }
     return found.failure
   }
 
-  /// Runs an asynchronous function whose body is synchronous on the stack of the calling coroutine.
+  /// Runs a function that may be async: what its Task does before it is suspended first runs on the stack of the calling
+  /// coroutine, which is all of it if the body of the test is plain code.
   private static func run(
     in context: TaskContext,
     _ function: @escaping @Sendable @concurrent () async throws -> Void
   ) throws {
     let outcome = Outcome()
-    let task = context.inherit {
-      Task.immediate {
+    context.inherit {
+      _ = Task.immediate {
         do {
           try await function()
           outcome.set(.success(()))
@@ -75,10 +76,10 @@ public struct SimulatedTrait: TestTrait, SuiteTrait, TestScoping {
         }
       }
     }
-    // A body that awaits something may continue on another thread. The Task is awaited even if it has ended there,
-    // because it may still hold the body.
-    if !outcome.isKnownHere {
-      try World.outside { try co_shield { try co_await { await task.value } } }
+    // The Task is the world's, and so is what resumes it.
+    if !outcome.isKnown {
+      if let reason = AsyncExecutors.install() { throw World.AsyncWorldError(reason: reason) }
+      try outcome.wait()
     }
     try outcome.get()
   }
@@ -100,15 +101,20 @@ private final class LentFunction: Sendable {
   }
 }
 
-/// The result of a test's body, and the thread on which the body ended.
+/// The result of a test's body.
 private final class Outcome: Sendable {
-  private let result = Mutex<(result: Result<Void, any Error>, thread: pthread_t)?>(nil)
+  private let result = Mutex<Result<Void, any Error>?>(nil)
+  private let ended = Channel<Void>(1)
 
-  func set(_ outcome: Result<Void, any Error>) { result.withLock { $0 = (outcome, pthread_self()) } }
-  func get() throws { try result.withLock { $0 }?.result.get() }
+  func set(_ outcome: Result<Void, any Error>) {
+    result.withLock { $0 = outcome }
+    _ = ended.trySend(())
+  }
 
-  /// Whether the calling thread has set the result.
-  var isKnownHere: Bool { result.withLock { $0.map { pthread_equal($0.thread, pthread_self()) != 0 } ?? false } }
+  /// Suspends the calling coroutine until there is a result.
+  func wait() throws { _ = try ended.receive() }
+  func get() throws { try result.withLock { $0 }?.get() }
+  var isKnown: Bool { result.withLock { $0 != nil } }
 }
 
 /// The error of a schedule in which an expectation of a simulated test has failed.
@@ -123,8 +129,9 @@ extension Trait where Self == SimulatedTrait {
   /// @Test(.simulated(.exhaustive())) func `no update is lost`() throws { … }
   /// ```
   ///
-  /// The body is plain synchronous code. A schedule fails if the body throws, if an expectation in the body fails, or
-  /// if the world finds a deadlock or coroutines that are left running. The shrunk schedule is reported as the test's
+  /// The body is plain code, or async code: its Tasks, actors, sleeps and clocks are the world's, as those of
+  /// ``explore(_:timeLimit:_:)`` are, and it need not know of coroutines. A schedule fails if the body throws, if an
+  /// expectation in the body fails, or if the world finds a deadlock, or coroutines or Tasks that are left running. The shrunk schedule is reported as the test's
   /// error, with the token for `CO_REPLAY`.
   ///
   /// An expectation in a coroutine that the body launches is not attributed to the test. Throw there, or check the

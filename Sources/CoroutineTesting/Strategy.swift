@@ -16,23 +16,34 @@ extension Exploration {
     /// First in, first out: one run.
     public static var inOrder: Strategy { Strategy(kind: .inOrder) }
     /// Any order with equal probability, once for each of `seeds` seeds, beginning with `from`.
+    ///
+    /// Fewer than one seed trap: an exploration without a run would find nothing.
     public static func random(seeds: Int = 100, from: UInt64 = 0) -> Strategy {
-      Strategy(kind: .random(seeds: seeds, from: from))
+      if seeds < 1 { misuse("A strategy with \(seeds) seeds runs nothing: give it 1 or more.") }
+      return Strategy(kind: .random(seeds: seeds, from: from))
     }
     /// Probabilistic concurrency testing: each coroutine has a random priority, and at `depth - 1` random steps the
     /// running one gets the lowest.
     ///
     /// Of n coroutines and k steps, a run finds a bug that needs `depth` orderings with a probability of at least
-    /// 1 / (n · k^(depth − 1)). (Burckhardt, Kothari, Musuvathi and Nagarakatte, 2010.)
+    /// 1 / (n · k^(depth − 1)). (Burckhardt, Kothari, Musuvathi and Nagarakatte, 2010.) A depth
+    /// or a number of runs below one traps.
     public static func priorities(depth: Int = 3, runs: Int = 1_000) -> Strategy {
-      Strategy(kind: .priorities(depth: depth, runs: runs))
+      if depth < 1 { misuse("A bug cannot have a depth of \(depth): look for one of 1 or more.") }
+      if runs < 1 { misuse("A strategy with \(runs) runs runs nothing: give it 1 or more.") }
+      return Strategy(kind: .priorities(depth: depth, runs: runs))
     }
-    /// Every schedule with at most `preemptions` preemptions, and at most `most` schedules.
+    /// Every schedule with at most `preemptions` preemptions, those with the fewest first, and at most `most`
+    /// schedules.
     ///
     /// A preemption is a switch away from a coroutine that could continue: at a wait that need not wait, or at a
-    /// `co_point()`. To run a coroutine that has just yielded, while others are ready, counts as one too.
+    /// `co_point()`. A write to a connection that is read in pieces counts as one. To run a coroutine that has just yielded, while others are ready, counts as one too.
+    ///
+    /// Fewer than 0 preemptions trap, and so does fewer than one schedule.
     public static func exhaustive(preemptions: Int = 2, most: Int = 1_000_000) -> Strategy {
-      Strategy(kind: .exhaustive(preemptions: preemptions, most: most))
+      if preemptions < 0 { misuse("A schedule cannot have \(preemptions) preemptions: allow 0 or more.") }
+      if most < 1 { misuse("A strategy with at most \(most) schedules runs nothing: allow 1 or more.") }
+      return Strategy(kind: .exhaustive(preemptions: preemptions, most: most))
     }
     /// The one schedule of a token, as a failing run prints it.
     public static func replay(_ token: String) -> Strategy { Strategy(kind: .replay(token)) }

@@ -1,4 +1,5 @@
-import Coroutine
+public import Coroutine
+import CoroutineNet
 import Synchronization
 
 /// One deterministic world: it runs coroutines in virtual time, on the calling thread, in an order that a seed
@@ -14,7 +15,8 @@ import Synchronization
 /// - The parts of a Task that `co_await(_:)` starts run on the world's thread, at chosen points. The Task
 ///   may await only what the world provides. A sleep of Swift's is a real wait, and so is a real thread that resumes
 ///   the Task.
-/// - Threads and Tasks that the code starts itself are not in the world.
+/// - Threads and Tasks that the code starts itself are not in the world. The world's thread is on no queue: in code
+///   that runs on a queue of the world, `dispatchPrecondition(condition: .onQueue(_:))` traps.
 ///
 /// In a test with the trait `simulated`, ``current`` is the world of the run:
 ///
@@ -49,8 +51,8 @@ public final class World: Sendable {
   /// Blocks the calling thread, which runs all of them; any thread. After the end of
   /// `body`, the other coroutines run on as long as no time passes. Those that are left then, or after a failure, are
   /// cancelled, and end before this function returns.
-  /// - Throws: The error of the body; ``DeadlockError``, ``LeftRunningError``, ``RealWaitError``, ``TimeLimitError`` or
-  ///   ``UnknownHostError``.
+  /// - Throws: The error of the body; ``DeadlockError``, ``LeftRunningError``, ``RealWaitError``, ``TimeLimitError``,
+  ///   ``UnhandledError`` or ``UnknownHostError``.
   public func run<R: Sendable>(_ body: @escaping @Sendable () throws -> R) throws -> R {
     let policy = RunPolicy(seed.map { RandomChooser(seed: $0) } ?? Chooser())
     return try run(policy, seed: seed ?? 0, isTraced: false, body)
@@ -62,7 +64,34 @@ public final class World: Sendable {
     isTraced: Bool,
     timeLimit: Duration? = nil,
     mostSteps: Int = 10_000_000,
+    takesTasks: Bool = false,
     _ body: @escaping () throws -> R
+  ) throws -> R {
+    try prepared(policy, seed, isTraced: isTraced, timeLimit, mostSteps) { core in
+      let tasks = takesTasks ? try AsyncTasks.begin(core, policy, seed, locks: false) : nil
+      core.tasks = tasks
+      defer { tasks?.end() }
+      let value = try core.run { [network] in
+        network.begin()
+        defer { network.stop() }
+        let value = try body()
+        // Not after an error, because an error may be the reason why a host was not added.
+        network.requireHostsOfLinks()
+        return value
+      }
+      try tasks?.requireNoneLeft()
+      return value
+    }
+  }
+
+  /// Calls `body` with the core of the world.
+  func prepared<R>(
+    _ policy: RunPolicy,
+    _ seed: UInt64,
+    isTraced: Bool,
+    _ timeLimit: Duration?,
+    _ mostSteps: Int,
+    _ body: (SimulatedWorld) throws -> R
   ) throws -> R {
     let core = SimulatedWorld(owner: self, policy: policy, seed: seed)
     core.isTraced = isTraced
@@ -70,7 +99,10 @@ public final class World: Sendable {
     if let timeLimit { core.timeLimit = UInt64(max(0, timeLimit.nanoseconds)) }
     if policy.chooser.tracksSharing { core.footprints = Footprints() }
     network.join(core)
-    core.network = network
+    // As what it is for CoroutineNet, which casts it: a linker leaves out a conformance in an archive that nothing
+    // names.
+    let simulated: any SimulatedNetwork = network
+    core.network = simulated
     state.withLock { $0.core = core }
     defer {
       // The network holds its world.
@@ -79,14 +111,7 @@ public final class World: Sendable {
     }
     defer { state.withLock { $0.fingerprint = policy.fingerprint } }
     policy.chooser.begin(seed)
-    return try core.run { [network] in
-      network.begin()
-      defer { network.stop() }
-      let value = try body()
-      // Not after an error, because an error may be the reason why a host was not added.
-      network.requireHostsOfLinks()
-      return value
-    }
+    return try body(core)
   }
 
   /// The time that has passed in the world since it began; zero before.
@@ -124,6 +149,18 @@ public final class World: Sendable {
   /// - Throws: The cancellation error; `CoroutineError.notInCoroutine` outside this world.
   public func settle() throws { try inside().settle() }
 
+  /// Allows failures that nothing observes from here on: they go to `CoroutineRuntime.unhandledErrorHandler`.
+  ///
+  /// Without this, the first one fails the run, with ``UnhandledError``, unless the body itself throws. Failures of
+  /// coroutines that end because their host has crashed are always allowed. Never suspends; outside a world it has no
+  /// effect.
+  /// - Parameter isAllowed: Whether a failure is allowed; called on the world's thread, and must not wait.
+  public static func allowUnhandledErrors(
+    where isAllowed: @escaping @Sendable (CoroutineRuntime.UnhandledError) -> Bool = { _ in true }
+  ) {
+    SimulatedWorld.current?.allowsUnhandled = isAllowed
+  }
+
   private func inside() throws -> SimulatedWorld {
     guard let core = state.withLock({ $0.core }), SimulatedWorld.current === core else {
       throw CoroutineError.notInCoroutine
@@ -134,8 +171,8 @@ public final class World: Sendable {
   /// Runs `body`, whose waits may be for the real world: a descriptor, a Task, a callback of a real thread.
   ///
   /// While only such waits are left, the world blocks its thread, and its time does not pass. Inside `body`,
-  /// co_blocking uses real threads. Outside a world, the function only calls `body`. It does not suspend by itself, and
-  /// does not check cancellation.
+  /// co_blocking uses real threads. All that holds for the coroutines that `body` launches too, also after its end.
+  /// Outside a world, the function only calls `body`. It does not suspend by itself, and does not check cancellation.
   /// - Throws: The error of `body`.
   public static func outside<R, Failure>(_ body: () throws(Failure) -> R) throws(Failure) -> R {
     guard let core = SimulatedWorld.current else { return try body() }

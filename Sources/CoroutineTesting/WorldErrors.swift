@@ -1,20 +1,23 @@
-import Coroutine
+public import Coroutine
 
 extension World {
-  /// The error of a world in which nothing can ever run again: every coroutine waits, and nothing can wake one.
+  /// The error of a world in which nothing can run again: every coroutine waits, and no coroutine, timer or handler of
+  /// the world can wake one.
   public struct DeadlockError: Error, Sendable, CustomStringConvertible {
     /// The coroutines, what each one waits for, and where it was launched.
     public let dump: String
+    var waiting = "coroutine"
     /// A sentence that says what to do.
-    public var description: String { "every coroutine waits, and nothing can wake one:\n\(dump)" }
+    public var description: String { "every \(waiting) waits, and nothing in the world can wake one:\n\(dump)" }
   }
 
   /// The error of a world whose body ended while other coroutines still waited.
   public struct LeftRunningError: Error, Sendable, CustomStringConvertible {
     /// The coroutines that are left, what each one waits for, and where it was launched.
     public let dump: String
+    var sentence = "the body ended, and left coroutines behind: join or cancel them"
     /// A sentence that says what to do.
-    public var description: String { "the body ended, and left coroutines behind: join or cancel them\n\(dump)" }
+    public var description: String { "\(sentence)\n\(dump)" }
   }
 
   /// The error of a world whose body did not end within the time limit.
@@ -31,12 +34,35 @@ extension World {
     }
   }
 
-  /// The error of a wait for the real world inside a world: for a descriptor, a Task, a blocked thread.
+  /// The error of a wait for the real world inside a world: for a descriptor, a blocked thread, a callback of a thread
+  /// or a queue, a Task, a job that runs outside.
+  ///
+  /// Whether the thread is faster than the world makes no difference: the wait must be declared.
   public struct RealWaitError: Error, Sendable, CustomStringConvertible {
     /// The coroutine, its launch site, and what it waits for.
     public let wait: String
+    var advice = "declare it with World.outside, or simulate it"
     /// A sentence that says what to do.
-    public var description: String { "\(wait): declare it with World.outside, or simulate it" }
+    public var description: String { "\(wait): \(advice)" }
+  }
+
+  /// The error of async code that no world can run: of one inside of another one, or where Swift's executors cannot be
+  /// replaced.
+  public struct AsyncWorldError: Error, Sendable, CustomStringConvertible {
+    /// Why, and what to do.
+    public let reason: String
+    /// A sentence that says what to do.
+    public var description: String { "async code cannot run in a world here: \(reason)" }
+  }
+
+  /// The error of a world in which a coroutine, an actor or a promise has failed, and nothing has observed it.
+  ///
+  /// In production, ``CoroutineRuntime/unhandledErrorHandler`` receives such a failure.
+  public struct UnhandledError: Error, Sendable, CustomStringConvertible {
+    /// The failure, and what has failed.
+    public let unhandled: CoroutineRuntime.UnhandledError
+    /// A sentence that says what to do.
+    public var description: String { "\(unhandled): observe it, or allow it with World.allowUnhandledErrors" }
   }
 
   /// The error of a world's network with a link or a clock of a host that was never added.
@@ -51,20 +77,33 @@ extension World {
 extension Exploration {
   /// The error of a body that behaves differently when the same choices are made: something outside decides the order.
   ///
-  /// Swift itself leaves open: the order of sets and dictionaries in another process (SWIFT_DETERMINISTIC_HASHING=1
-  /// fixes it), `SystemRandomNumberGenerator`, real clocks, and addresses.
+  /// Swift itself leaves open: the order of sets and dictionaries, `SystemRandomNumberGenerator`, real clocks, and
+  /// addresses. Two dictionaries with the same contents differ in their order also within one process, so go through
+  /// them in a sorted order. SWIFT_DETERMINISTIC_HASHING=1 fixes the order too, except where keys are hashed by their
+  /// addresses (`ObjectIdentifier`). An error that the body throws in such a run is not hidden by this one.
   public struct NondeterminismError: Error, Sendable, CustomStringConvertible {
     /// The number of the first choice that differs, from zero on; the number of choices if all of them agree.
     public let step: Int
-    /// A sentence that describes what happened.
-    public var description: String { "the same choices led to different runs, first at choice \(step)" }
+    let difference: String
+    /// A sentence that names the choice and the coroutine, and says what to do.
+    public var description: String {
+      "the same choices led to different runs, first at choice \(step): \(difference). Something outside of the world "
+        + "decides. It is often the order of a dictionary or a set, which differs within one process too: go through it "
+        + "in a sorted order, or set SWIFT_DETERMINISTIC_HASHING=1. It may be a random number, a real clock, or an address"
+    }
   }
 
-  /// The error of a token that no run has printed.
+  /// The error of a token that no run of this program prints.
   public struct TokenError: Error, Sendable, CustomStringConvertible {
     /// The text that should be a token.
     public let token: String
+    /// The number of the first choice that the program does not offer, from zero on; nil if the text is no token.
+    public let step: Int?
     /// A sentence that says what to do.
-    public var description: String { "\"\(token.asName)\" is no token of a run" }
+    public var description: String {
+      guard let step else { return "\"\(token.asName)\" is no token of a run" }
+      return "the token \(token.asName) does not fit this program any more: diverged at choice \(step); what follows "
+        + "has run in order. Explore again, which prints another token if the program still fails"
+    }
   }
 }

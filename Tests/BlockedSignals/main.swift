@@ -66,8 +66,9 @@ func closed() {
   exit(7)
 }
 
-// Where the signal never comes.
+// Where the signal, or the end of a wait, never comes.
 alarm(60)
+if let status = try waitOnMainThread(CommandLine.arguments.last ?? "") { exit(status) }
 var mask = sigset_t()
 pthread_sigmask(SIG_BLOCK, nil, &mask)
 if sigismember(&mask, SIGTERM) == 0 || sigismember(&mask, SIGUSR2) == 0 { exit(2) }

@@ -1,4 +1,5 @@
 import CCoroutine
+import CCoroutineRuntime
 import Glibc
 import Testing
 

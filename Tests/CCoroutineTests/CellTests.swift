@@ -1,4 +1,4 @@
-import CCoroutine
+import CCoroutineRuntime
 import CTestSupport
 import Glibc
 import Synchronization

@@ -1,4 +1,5 @@
 import CCoroutine
+import CCoroutineRuntime
 import Glibc
 import Testing
 
@@ -72,7 +73,7 @@ struct DeadPageTests {
     }
   }
 
-  @Test("A stack whose flow is parked on another one is left alone")
+  @Test("A stack whose flow is parked on another one, which no caller leads to, is left alone")
   func elsewhere() throws {
     let inner = try deepFiber(100)
     let outer = try Fiber { fiber in
@@ -82,11 +83,12 @@ struct DeadPageTests {
     }
     try outer.resume()
     try inner.resume()
-    let own = outer.context.pointee.parked.stack
+    let (own, caller) = (outer.context.pointee.parked.stack, inner.context.pointee.caller)
     outer.context.pointee.parked.stack = inner.context.pointee.parked.stack
-    #expect(dropDeadPages(of: [outer]) == 0)
-    outer.context.pointee.parked.stack = own
-    #expect(Pages(inner).dead >= 2 && Pages(outer).dead >= 2)
+    inner.context.pointee.caller = nil
+    #expect(dropDeadPages(of: [outer]) == 1)
+    (outer.context.pointee.parked.stack, inner.context.pointee.caller) = (own, caller)
+    #expect(Pages(inner).dead == 0 && Pages(outer).dead >= 2)
     for fiber in [inner, outer] {
       try fiber.resume()
       if fiber.state == CCO_SUSPENDED { try fiber.resume() }

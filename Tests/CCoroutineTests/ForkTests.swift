@@ -1,4 +1,5 @@
 import CCoroutine
+import CCoroutineRuntime
 import CTestSupport
 import Glibc
 import Synchronization
@@ -45,14 +46,14 @@ struct ForkTests {
   func facts() async {
     await #expect(processExitsWith: .success) {
       _ = cco_report()
-      #expect(cco_facts.forked == 0)
+      #expect(cco_runtime.forked == 0)
       let answer = cts_in_child(
         20,
-        { _ in cco_facts.forked == 1 && cco_thread().pointee.carrier == nil && strlen(cco_report()) > 0 ? 0 : 1 },
+        { _ in cco_runtime.forked == 1 && cco_layer().pointee.carrier == nil && strlen(cco_report()) > 0 ? 0 : 1 },
         nil
       )
       #expect(answer == 0)
-      #expect(cco_facts.forked == 0)
+      #expect(cco_runtime.forked == 0)
     }
   }
 }

@@ -75,19 +75,20 @@ struct LimitsTests {
 
   @Test(
     "Where address space is limited, a stack is refused as out of memory, and freeing makes room again",
-    .enabled(if: !Machine.isSanitized, "a sanitizer needs address space of its own")
+    .enabled(if: !Machine.isSanitized, "a sanitizer needs address space of its own"),
+    arguments: ["RLIMIT_AS": Int32(RLIMIT_AS.rawValue), "RLIMIT_DATA": Int32(RLIMIT_DATA.rawValue)]
   )
-  func addressSpaceLimit() async {
-    await #expect(processExitsWith: .success) {
+  func addressSpaceLimit(_ name: String, _ resource: Int32) async {
+    await #expect(processExitsWith: .success) { [name, resource] in
       cco_start()
       var limit = rlimit()
-      getrlimit(Int32(RLIMIT_AS.rawValue), &limit)
+      getrlimit(resource, &limit)
       // Far more than another thread of the process may map meanwhile.
       limit.rlim_cur = rlim_t(Machine.memory.size + (1 << 30))
-      precondition(setrlimit(Int32(RLIMIT_AS.rawValue), &limit) == 0)
+      precondition(setrlimit(resource, &limit) == 0)
       var fibers: [Fiber] = []
       var refusal: Fiber.Refusal?
-      while refusal == nil, fibers.count < 100 {
+      while refusal == nil, fibers.count < 1_000 {
         do throws(Fiber.Refusal) {
           try fibers.append(Fiber(stack: 16 << 20) { fiber in fiber.suspend(7) })
         } catch {
@@ -95,6 +96,8 @@ struct LimitsTests {
         }
       }
       #expect(refusal?.status == CCO_OUT_OF_MEMORY)
+      let isNamed = (refusal?.description ?? "").contains("(\(name))")
+      #expect(isNamed)
       #expect(fibers.count >= 48)
       for fiber in fibers { #expect(try fiber.resume() == 7) }
       for fiber in fibers {
@@ -104,6 +107,25 @@ struct LimitsTests {
       cco_trim(0)
       let next = try Fiber(stack: 16 << 20) { _ in }
       try next.destroy()
+    }
+  }
+
+  @Test("In a process that locks its memory, stacks take no more than what is touched")
+  func locked() async {
+    await #expect(processExitsWith: .success) {
+      // Refused without the right to lock so much.
+      guard mlockall(MCL_FUTURE) == 0 else { return }
+      let fibers = try (0..<100).map { _ in try Fiber(stack: 512 << 10) { fiber in fiber.suspend() } }
+      for fiber in fibers { try fiber.resume() }
+      // Of 128 pages each. What else the process maps meanwhile is resident, so the whole process says nothing.
+      for fiber in fibers {
+        let pages = stride(from: 0, to: 512 << 10, by: Machine.page)
+        #expect(pages.count { Machine.isResident(fiber.context.pointee.low + $0) } < 16)
+      }
+      for fiber in fibers {
+        try fiber.resume()
+        try fiber.destroy()
+      }
     }
   }
 }

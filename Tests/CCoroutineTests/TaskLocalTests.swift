@@ -1,4 +1,5 @@
 import CCoroutine
+import CCoroutineRuntime
 import Testing
 
 private enum Request {

@@ -1,4 +1,5 @@
 import CCoroutine
+import CCoroutineRuntime
 import Testing
 
 private enum Request {
@@ -19,7 +20,7 @@ private func currentTask() -> Int { Int(bitPattern: cco_current_task()) }
 /// Whether the caller is part of a Swift job.
 @inline(never)
 private func isRunningJob() -> Bool {
-  UnsafePointer<UInt>(bitPattern: Int(bitPattern: cco_thread_pointer()) + cco_facts.executors_offset)!.pointee != 0
+  UnsafePointer<UInt>(bitPattern: Int(bitPattern: cco_thread_pointer()) + cco_facts.state_offset.1)!.pointee != 0
 }
 
 /// Runs `body` as the synchronous part of a Task.

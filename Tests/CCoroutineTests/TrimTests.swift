@@ -1,4 +1,5 @@
 import CCoroutine
+import CCoroutineInspect
 import Testing
 
 @Suite("Returning memory")
@@ -62,6 +63,29 @@ struct TrimTests {
       let again = try (0..<10).map { _ in try Fiber(stack: 64 << 10) { _ in } }
       #expect(again.map(\.context) == fibers.suffix(10).reversed().map(\.context))
       for fiber in again { try fiber.destroy() }
+    }
+  }
+
+  @Test(
+    "Of large stacks fewer stay hot, because each may have been used to its end",
+    arguments: [
+      (64 << 10, 1024), (512 << 10, 128), (4 << 20, 16), (16 << 20, 4),
+    ]
+  )
+  func byBytes(_ bytes: Int, _ kept: Int) async {
+    await #expect(processExitsWith: .success) { [bytes, kept] in
+      let count = kept * 2 + 8
+      cco_start()
+      // What the start itself has used.
+      cco_trim(0)
+      let fibers = try (0..<count).map { _ in try Fiber(stack: bytes) { _ in } }
+      for fiber in fibers { try fiber.destroy() }
+      #expect(cco_has_surplus(1024))
+      // The first call learns what is used; the second one trims what was not used since.
+      _ = cco_trim_surplus(1024)
+      _ = cco_trim_surplus(1024)
+      #expect(cco_stacks().pooled_dirty == UInt64(kept))
+      #expect(!cco_has_surplus(1024))
     }
   }
 

@@ -1,4 +1,4 @@
-import CCoroutine
+import CCoroutineInspect
 import Glibc
 import Synchronization
 import Testing

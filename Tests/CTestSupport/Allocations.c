@@ -17,7 +17,7 @@
 
 #if DEBUG && !defined(CTS_HAS_SANITIZER)
 
-#include "CCoroutine.h"
+#include "CCoroutineRuntime.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -54,9 +54,9 @@ static bool is_for_program(void *const *frames, int count) {
 
 static __attribute__((noinline)) void check(void) {
   // Before its constructors have run, the C core has no words for the thread.
-  if (cco_facts.words_offset == 0 || cco_thread()->spin_locks == 0 || cco_thread()->lock_exemptions != 0) return;
-  uint32_t held = cco_thread()->spin_locks;
-  cco_thread()->spin_locks = 0;  // finding the callers may allocate
+  if (cco_facts.words_offset == 0 || cco_layer()->spin_locks == 0 || cco_layer()->lock_exemptions != 0) return;
+  uint32_t held = cco_layer()->spin_locks;
+  cco_layer()->spin_locks = 0;  // finding the callers may allocate
   void *frames[24];
   int count = backtrace(frames, 24);
   // The first two are this function and the allocator.
@@ -64,7 +64,7 @@ static __attribute__((noinline)) void check(void) {
     backtrace_symbols_fd(frames + 2, count - 2, STDERR_FILENO);
     cco_refuse_locked("spin lock", "an allocation");
   }
-  cco_thread()->spin_locks = held;
+  cco_layer()->spin_locks = held;
 }
 
 void *malloc(size_t size) {

@@ -96,7 +96,7 @@ static void child_of_unused(void *argument) {
 }
 
 static void child_of_used(void *argument) {
-  expect(cco_forked() == CCO_FORKED_USED && cco_thread()->carrier == NULL);
+  expect(cco_forked() == CCO_FORKED_USED && cco_layer()->carrier == NULL);
   expect(!cco_begin_use(CCO_USES_THREADS) && !cco_uses(CCO_USES_THREADS));
   if (argument != NULL) expect(is_fine(end_of(child_of_used, NULL)));
   // Contexts need no thread.
@@ -109,9 +109,9 @@ static void uses(void) {
   int mark = 0;
   expect(is_fine(end_of(child_of_unused, &mark)));
   child_of_unused(&mark);
-  cco_thread()->carrier = &mark;
+  cco_layer()->carrier = &mark;
   expect(is_fine(end_of(child_of_used, &mark)));
-  expect(cco_thread()->carrier == &mark && cco_uses(CCO_USES_THREADS));
+  expect(cco_layer()->carrier == &mark && cco_uses(CCO_USES_THREADS));
 }
 
 // ---- inherited guards

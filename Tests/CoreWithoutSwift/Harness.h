@@ -6,7 +6,7 @@
 #ifndef CORE_WITHOUT_SWIFT_HARNESS_H
 #define CORE_WITHOUT_SWIFT_HARNESS_H
 
-#include "CCoroutine.h"
+#include "CCoroutineRuntime.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -136,7 +136,7 @@ static cco_saved_context *look_at_stack(cco_context *context, void *argument) {
   aligned[0] = 0;
   expect(pointer % 16 == 0 && (uintptr_t)aligned % 16 == 0);
   expect(pointer >= (uintptr_t)context->low && pointer < (uintptr_t)cco_high(context));
-  expect(cco_context_here() == context && cco_thread()->running == &context->parked);
+  expect(cco_context_here() == context && cco_context_at(cco_thread()->running, NULL) == context);
   *(bool *)argument = true;
   return NULL;
 }
@@ -147,6 +147,66 @@ static void alignment(void) {
   (void)resume(context, 0);
   expect(ran && cco_context_here() == NULL);
   destroy(context);
+}
+
+// ---- calls on another stack
+
+typedef struct call_facts {
+  cco_context *outer;
+  cco_label label;
+  int depth, ended;
+} call_facts;
+
+static bool is_on(const cco_context *context) {
+  return cco_context_here() == context && cco_context_at(cco_thread()->running, NULL) == context;
+}
+
+// Parks the flow as a job does: in the control block of its first stack.
+static void in_call(void *argument) {
+  call_facts *mine = argument;
+  const cco_context *here = cco_context_here();
+  expect(here != mine->outer && here->argument == mine && here->label == &mine->label && is_on(here));
+  expect(cco_state_of(here) == CCO_RUNNING && cco_state_of(mine->outer) == CCO_RUNNING);
+  char frame[3000];
+  memset(frame, mine->depth, sizeof frame);
+  cco_switch(&mine->outer->parked, mine->outer->caller);
+  expect(cco_context_here() == here && is_on(here));
+  if (mine->depth-- > 0) expect(cco_call_on_stack(16 << 10, in_call, mine, &mine->label, mine) == CCO_OK);
+  expect(is_on(here));
+  cco_switch(&mine->outer->parked, mine->outer->caller);
+  bool is_whole = true;
+  for (size_t i = 1; i < sizeof frame; i++) is_whole = is_whole && frame[i] == frame[0];
+  expect(is_whole && is_on(here));
+  mine->ended++;
+}
+
+static cco_saved_context *call(cco_context *context, void *argument) {
+  call_facts *mine = argument;
+  mine->outer = context;
+  expect(cco_call_on_stack(CCO_LARGEST_STACK + 1, in_call, mine, NULL, mine) == CCO_STACK_TOO_LARGE);
+  expect(cco_call_on_stack(1 << 20, in_call, mine, &mine->label, mine) == CCO_OK);
+  expect(is_on(context));
+  return NULL;
+}
+
+static void note_call(void *argument) { *(const cco_context **)argument = cco_context_here(); }
+
+static void calls(void) {
+  uint64_t before = cco_stacks_in_use();
+  call_facts mine = {.depth = 2};
+  cco_context *context = make(16 << 10, call, &mine);
+  for (int parks = 1; parks <= 6; parks++) {
+    (void)resume(context, 0);
+    expect(cco_state_of(context) == CCO_SUSPENDED);
+    // The stacks below the last one are parked as well.
+    expect(cco_drop_dead_pages((const cco_context *const[]){context}, 1) >= 1);
+  }
+  (void)resume(context, 0);
+  expect(mine.ended == 3 && cco_state_of(context) == CCO_FINISHED);
+  destroy(context);
+  const cco_context *seen = NULL;
+  expect(cco_call_on_stack(64 << 10, note_call, &seen, NULL, NULL) == CCO_OK && seen != NULL);
+  expect(cco_context_here() == NULL && cco_stacks_in_use() == before);
 }
 
 // ---- unwinding
@@ -205,6 +265,7 @@ static const test tests[] = {
     {"Contexts resume contexts, nine deep", nested, NULL},
     {"A body that returns its own context begins again without a switch", next_body, NULL},
     {"A body that ends continues the flow that it returns", end_to_another, NULL},
+    {"A call on another stack is part of the flow that calls, which parks and goes on there", calls, NULL},
     {"The stack pointer of a body is aligned, and on the context's stack", alignment, NULL},
     {"A backtrace from a body ends", backtrace, NULL},
     {"A signal's handler runs on the smallest stack", handler, NULL},

@@ -52,16 +52,16 @@ static void words(void) {
 // ---- hazards 2, 3 and 14: the words that a switch exchanges or takes along
 
 static __attribute__((noinline)) void **accesses(void) {
-  return (void **)(cco_thread_pointer() + cco_facts.accesses_offset);
+  return (void **)(cco_thread_pointer() + cco_facts.exchanged_offset[1]);
 }
 static __attribute__((noinline)) void **task_locals(void) {
-  return (void **)(cco_thread_pointer() + cco_facts.task_locals_offset);
+  return (void **)(cco_thread_pointer() + cco_facts.exchanged_offset[0]);
 }
 static __attribute__((noinline)) void **executors(void) {
-  return (void **)(cco_thread_pointer() + cco_facts.executors_offset);
+  return (void **)(cco_thread_pointer() + cco_facts.state_offset[1]);
 }
 static __attribute__((noinline)) void **task(void) {
-  return (void **)(cco_thread_pointer() + cco_facts.task_offset);
+  return (void **)(cco_thread_pointer() + cco_facts.state_offset[0]);
 }
 
 static cco_saved_context *keep_heads(cco_context *context, void *argument) {
@@ -101,7 +101,7 @@ static void heads(void) {
   cco_context *contexts[10];
   // Without Swift one word stands for both.
   cco_start();
-  cco_facts.task_offset = cco_facts.executors_offset + (intptr_t)sizeof(void *);
+  cco_facts.state_offset[0] = cco_facts.state_offset[1] + (intptr_t)sizeof(void *);
   for (int i = 0; i < 10; i++) contexts[i] = make(64 << 10, keep_heads, &wrong);
   for (int round = 0; round <= 100; round++) {
     if (round % 2 == 0)
@@ -254,7 +254,7 @@ static void locks(void) {
 
 static void wait_under_lock(void *argument) {
   (void)argument;
-  cco_thread()->spin_locks = 1;
+  cco_layer()->spin_locks = 1;
   cco_refuse_locked("spin lock", "a test waits");
 }
 

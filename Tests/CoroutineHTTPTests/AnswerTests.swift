@@ -94,15 +94,27 @@ struct AnswerTests {
     }
   }
 
-  @Test(arguments: [100, 103, 199]) func `an interim status is an error that says why`(_ status: Int) async throws {
+  @Test(arguments: [100, 101, 103, 199], ["/send", "/write", "/finish", "/return"])
+  func `an interim status is an error that says why`(_ status: Int, _ way: String) async throws {
     try await onCoroutine {
-      try serving { _, response in
+      try serving { request, response in
         response.status = .init(code: status)
-        try response.send("text")
+        switch way {
+        case "/send": try response.send("text")
+        case "/write": try response.write("text")
+        case "/finish": try response.finish()
+        default: break
+        }
       } _: { server in
-        let statuses = try askStatuses(server.address, "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
-        #expect(statuses == [500])
-        #expect(server.errors.current.first?.contains("200 to 999") == true, "\(server.errors.current)")
+        for (method, version) in [("GET", "1.1"), ("HEAD", "1.1"), ("GET", "1.0")] {
+          for fields in ["Connection: close", "Connection: close, upgrade\r\nUpgrade: x"] {
+            let request = "\(method) \(way) HTTP/\(version)\r\nHost: a\r\n\(fields)\r\n\r\n"
+            let answer = try ask(server.address, request)
+            #expect(statuses(answer) == [500], "\(answer)")
+          }
+        }
+        #expect(server.errors.current.count == 6)
+        #expect(server.errors.current.allSatisfy { $0.contains("200 to 999") }, "\(server.errors.current)")
       }
     }
   }
@@ -153,7 +165,9 @@ struct AnswerTests {
           upgrade.request.hasPrefix("1.1\r\nUpgrade: ") && upgrade.request.contains("pgrade: ,") == false
           && upgrade.request.contains("Connection")
         #expect(seen.current == "HTTP/\(upgrade.request.prefix(3)) \(!isWanted)")
-        #expect(server.errors.current.isEmpty)
+        // A refusal is told.
+        #expect(server.errors.current.count == (upgrade.status == 101 ? 0 : 1))
+        #expect(server.errors.current.allSatisfy { $0.contains("NOT_AN_UPGRADE") }, "\(server.errors.current)")
       }
     }
   }

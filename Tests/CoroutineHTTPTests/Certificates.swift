@@ -13,7 +13,7 @@ struct Certificates: Sendable {
   ///
   /// `ca` has issued `server` (localhost, 127.0.0.1), `other` (other.test, *.wild.test), `client`, `expired`
   /// and, with a large key of another kind, `rsa`.
-  /// Nobody has issued `alien`.
+  /// `common` has its name, common.test, in the subject alone. Nobody has issued `alien`.
   static func shared() throws -> Certificates { try made.run { try make() } }
 
   private static func make() throws -> Certificates {
@@ -28,6 +28,7 @@ struct Certificates: Sendable {
     try result.issue("client", "/CN=client", "ca", ["subjectAltName=DNS:client"])
     try result.issue("expired", "/CN=localhost", "ca", ["subjectAltName=DNS:localhost"], days: "-1")
     try result.issue("alien", "/CN=localhost", nil, ["subjectAltName=DNS:localhost"])
+    try result.issue("common", "/CN=common.test", "ca", ["keyUsage=digitalSignature"])
     try result.issue("rsa", "/CN=localhost", "ca", ["subjectAltName=DNS:localhost"], key: ["rsa:4096"])
     return result
   }
@@ -60,7 +61,39 @@ struct Certificates: Sendable {
     }
   }
 
-  private func openssl(_ arguments: [String]) throws {
+  /// Issues another certificate like `name`, which expires within seconds, as `copy`; returns its last second.
+  func issue(_ copy: String, like name: String, seconds: Int) throws -> time_t {
+    let base = path(copy)
+    let settings = """
+      [ca]
+      default_ca = a
+      [a]
+      database = \(base).index
+      new_certs_dir = \(folder)
+      default_md = sha256
+      rand_serial = yes
+      policy = p
+      [p]
+      commonName = supplied
+      """
+    try Peer.write(Array(settings.utf8), to: "\(base).cnf")
+    try Peer.write([], to: "\(base).index")
+    try Peer.write(try Peer.read(path("\(name).key")), to: "\(base).key")
+    let end = time(nil) + seconds
+    var (second, parts) = (end, tm())
+    gmtime_r(&second, &parts)
+    var text = [CChar](repeating: 0, count: 20)
+    strftime(&text, text.count, "%Y%m%d%H%M%SZ", &parts)
+    try openssl([
+      "ca", "-batch", "-notext", "-config", "\(base).cnf", "-cert", path("ca.pem"), "-keyfile",
+      path("ca.key"), "-in", path("\(name).csr"), "-extfile", path("\(name).ext"), "-startdate", "20200101000000Z",
+      "-enddate", String(decoding: text.prefix { $0 != 0 }.map { UInt8(bitPattern: $0) }, as: UTF8.self), "-out",
+      "\(base).pem",
+    ])
+    return end
+  }
+
+  func openssl(_ arguments: [String]) throws {
     let end = try Peer.run("openssl", arguments)
     if end.status != 0 { throw Peer.Failure(text: "openssl \(arguments.joined(separator: " ")) failed") }
   }

@@ -322,6 +322,17 @@ struct ClientTests {
     }
   }
 
+  @Test(arguments: VariantTests.badFields.map(\.text))
+  func `trailers of a response are checked as its head is`(_ trailers: String) async throws {
+    try await onCoroutine {
+      let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n"
+      // What a client of the handed-over bytes would take for the next response.
+      _ = try scripted([[head + trailers + "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"]]) { port in
+        #expect(throws: HTTPError.self) { _ = try HTTPClient().get("http://127.0.0.1:\(port)/").collect(upTo: 10) }
+      }
+    }
+  }
+
   @Test func `a body may begin with a line feed`() async throws {
     try await onCoroutine {
       _ = try scripted([["HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n\n\nc"]]) { port in
@@ -424,6 +435,76 @@ struct ClientTests {
     )
     for text in ["", "a", "ftp://a", "http://u@a", "http://a/ä"] {
       #expect(throws: HTTPError.self) { _ = try HTTPRequest(url: text) }
+    }
+  }
+
+  /// The ways on which a request leaves.
+  enum Route: CaseIterable { case direct, secure, proxy, tunnel }
+
+  @Test(arguments: Route.allCases, [HTTPRequest.Method.get, .post, .options])
+  func `a path that is none reaches no server, and not another host`(_ route: Route, _ method: HTTPRequest.Method)
+    async throws
+  {
+    try await onCoroutine {
+      let files = try Certificates.shared()
+      var serverOptions = HTTPServer.Options()
+      if route == .secure {
+        serverOptions.tls = try TLS.Server(
+          certificateChain: files.path("server.pem"),
+          privateKey: files.path("server.key")
+        )
+      }
+      let seen = Locked<[String]>([])
+      try serving(serverOptions) { request, response in
+        seen.withLock { $0.append("\(request.method) \(request.host ?? "") \(request.path)") }
+        try response.send(try request.collect())
+      } _: { server in
+        var options = HTTPClient.Options()
+        options.tls.trustedRoots = files.path("ca.pem")
+        let proxies = Proxies { ["http_proxy", "https_proxy"].contains($0) ? "http://127.0.0.1:\(server.port)" : nil }
+        let client = HTTPClient(options, proxies)
+        defer { client.close() }
+        let isProxied = route == .proxy || route == .tunnel
+        let authority = isProxied ? "good.test" : "localhost:\(server.port)"
+        let scheme = route == .secure || route == .tunnel ? "https" : "http"
+        func send(_ path: String?, _ way: Int) throws {
+          var request = HTTPRequest(method: method, scheme: scheme, authority: authority, path: path)
+          if way == 1 { request.headerFields[.upgrade] = "x" }
+          if way == 2 {
+            _ = try client.send(request) { try $0.write("x".utf8) }.collect(upTo: 10)
+          } else {
+            _ = try client.send(request).collect(upTo: 10)
+          }
+        }
+        let bad = [
+          ".evil.test/", "@evil.test/", ":81/", "x", "", "?q", "#", "/x#fragment", "/a b", "/a\tb", "/a\r\nb: c", "/\0",
+          "/\u{7f}", "/\u{e4}", "http://evil.test/", "//evil.test/#", "**", "*/",
+        ]
+        for path in bad + (method == .options ? [] : ["*"]) {
+          for way in 0..<3 {
+            let error = #expect(throws: HTTPError.self, "\(path), \(way)") { try send(path, way) }
+            #expect(error?.code == "INVALID_URL", "\(path), \(way)")
+          }
+        }
+        #expect(seen.current == [])
+        // A tunnel needs a real proxy.
+        guard route != .tunnel else { return }
+        for way in 0..<3 {
+          let good: [(String?, String)] = [(nil, "/"), ("/", "/"), ("//x", "//x"), ("/a:81@b?c", "/a:81@b")]
+          for (path, expected) in good + (method == .options ? [("*", isProxied ? "/" : "*")] : []) {
+            try send(path, way)
+            #expect(seen.current.last == "\(method) \(authority) \(expected)")
+          }
+        }
+      }
+    }
+  }
+
+  @Test func `a location is resolved against the whole server as well`() throws {
+    let origin = try #require(Origin(scheme: "http", authority: "a"))
+    for (location, path) in [("x?y", "/x?y"), ("?y", "/?y"), ("/z", "/z")] {
+      let next = try RequestURL(origin: origin, path: "*").resolving(location)
+      #expect(next.path == path)
     }
   }
 

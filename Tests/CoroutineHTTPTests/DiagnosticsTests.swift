@@ -52,6 +52,50 @@ struct DiagnosticsTests {
     }
   }
 
+  @Test func `reports name a connection by its peer and the request that it serves, without the query`() async throws {
+    try await onCoroutine {
+      let gate = Promise<Void>()
+      let arrived = Channel<Void>(.unbounded)
+      try CoroutineHTTPTests.serving { request, response in
+        try arrived.send(())
+        try co_await(gate)
+        if request.path == "/%1b" { co_current.name = "a name of the handler" }
+        try response.send(String(request.path.count))
+      } _: { server in
+        func names() -> Set<String> { Set(CoroutineRuntime.snapshot().coroutines.compactMap(\.name)) }
+        let long = "/" + String(repeating: "l", count: 300)
+        let targets = [
+          ("/orders/17?secret=1", "GET /orders/17"), ("http://a.example/b?secret=1", "GET http://a.example/b"),
+          (long, "GET \(long)"), ("/%1b", "GET /%1b"),
+        ]
+        var clients: [(Connection, peer: String, shown: String)] = []
+        for (target, shown) in targets {
+          let client = try Connection.connect(to: server.address)
+          try client.send("GET \(target) HTTP/1.1\r\nHost: a\r\n\r\n")
+          try arrived.receive()
+          clients.append((client, "connection \(client.localAddress)", shown))
+        }
+        let during = names()
+        for client in clients {
+          #expect(during.contains(String("\(client.peer) \(client.shown)".prefix(120))), "\(during)")
+        }
+        #expect(!during.contains { $0.contains("secret") })
+        gate.fulfill(())
+        for (client, peer, _) in clients {
+          #expect(try client.read(upTo: 1_000).isEmpty == false)
+          // The name of the request goes after its answer has been sent.
+          try co_timeout(.seconds(60)) { while !names().contains(peer) { try co_yield() } }
+          // Also after a handler that has set another one.
+          try client.send("GET /next HTTP/1.1\r\nHost: a\r\n\r\n")
+          try arrived.receive()
+          #expect(try client.read(upTo: 1_000).isEmpty == false)
+          try co_timeout(.seconds(60)) { while !names().contains(peer) { try co_yield() } }
+          client.close()
+        }
+      }
+    }
+  }
+
   @Test func `a circle of locks is on the page, and on a page of its own`() async throws {
     try await serving { server in
       let locks = (FairMutex(), FairMutex())
@@ -201,6 +245,46 @@ struct DiagnosticsTests {
       let metrics = CoroutineRuntime.metrics
       #expect(metrics.ready > 50 && metrics.running > 60, "\(metrics)")
     }
+  }
+
+  @Test func `it answers while the process has no descriptor left`() async throws {
+    await #expect(processExitsWith: .success) {
+      var limit = rlimit()
+      getrlimit(Int32(RLIMIT_NOFILE.rawValue), &limit)
+      limit.rlim_cur = 200
+      precondition(setrlimit(Int32(RLIMIT_NOFILE.rawValue), &limit) == 0)
+      let server = try CoroutineRuntime.serveDiagnostics(at: .loopback(port: 0))
+      co_launch(name: "has a stack") { try co_delay(.seconds(1_000)) }
+      // The clients of this process have their descriptors already.
+      let paths = ["/stacks", "/", "/metrics", "/dump"]
+      let clients = paths.map { _ in socket(AF_INET, Int32(SOCK_STREAM.rawValue), 0) }
+      while open("/dev/null", O_RDONLY) >= 0 {}
+      #expect(errno == EMFILE)
+      for (client, path) in zip(clients, paths) {
+        let answer = Self.answer(of: server.address.port ?? 0, path, by: client)
+        #expect(
+          answer.hasPrefix("HTTP/1.1 200 OK\r\n") && answer.contains("has a stack") || path == "/metrics",
+          "\(answer)"
+        )
+      }
+    }
+  }
+
+  /// Asks by a socket that is there, without a further descriptor.
+  private static func answer(of port: UInt16, _ path: String, by client: Int32) -> String {
+    var address = sockaddr_in()
+    address.sin_family = sa_family_t(AF_INET)
+    address.sin_port = port.bigEndian
+    address.sin_addr.s_addr = UInt32(INADDR_LOOPBACK).bigEndian
+    let code = withUnsafeBytes(of: &address) {
+      connect(client, $0.baseAddress?.assumingMemoryBound(to: sockaddr.self), socklen_t($0.count))
+    }
+    guard code == 0 else { return "connect: \(errno)" }
+    let request = Array("GET \(path) HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n".utf8)
+    guard write(client, request, request.count) == request.count else { return "write: \(errno)" }
+    var (answer, part): ([UInt8], [UInt8]) = ([], Array(repeating: 0, count: 4_096))
+    while case let count = read(client, &part, part.count), count > 0 { answer += part[..<count] }
+    return String(decoding: answer, as: UTF8.self)
   }
 }
 #endif

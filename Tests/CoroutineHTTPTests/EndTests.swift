@@ -31,7 +31,7 @@ struct EndTests {
         let head = "GET / HTTP/1.1\r\nHost: a\r\nX: " + String(repeating: "x", count: 900_000)
         let answer = try whileSending(head, to: server.address, ends: true)
         #expect(statuses(answer) == [431] && !answer.contains("<reset>"), "\(answer)")
-        #expect(server.errors.current.isEmpty)
+        #expect(server.errors.current.count == 1)
       }
     }
   }
@@ -50,6 +50,30 @@ struct EndTests {
           #expect(answer.utf8.count > body.count && answer.utf8.count < body.count + 500, "\(answer.utf8.count)")
         }
         #expect(server.errors.current.isEmpty)
+      }
+    }
+  }
+
+  @Test func `a client that sends further requests and takes its time receives the whole last response`() async throws {
+    try await onCoroutine {
+      let body = [UInt8](repeating: 65, count: 1 << 20)
+      // The handler ends at once: the system holds the response.
+      try serving { _, response in
+        try response.send(body)
+      } _: { server in
+        var small = SocketOptions()
+        small.receiveBuffer = 64 << 10
+        let client = try Connection.connect(to: server.address, options: small)
+        defer { client.close() }
+        try client.send(Self.last)
+        var taken = 0
+        // For longer than the server reads on for a client that takes nothing; each time with something to read.
+        while case let part = try client.read(upTo: 256 << 10), !part.isEmpty {
+          taken += part.count
+          if taken < body.count { try co_delay(.milliseconds(500)) }
+          _ = try? client.write("GET /next HTTP/1.1\r\n".utf8)
+        }
+        #expect(taken > body.count, "\(taken)")
       }
     }
   }
@@ -75,7 +99,8 @@ struct EndTests {
     try await onCoroutine {
       let size = 16 << 20
       var options = HTTPServer.Options()
-      options.pause = .seconds(5)
+      // Long enough for a busy machine, on which the client itself may pause for seconds.
+      options.pause = .seconds(10)
       try serving(options) { _, response in
         let part = [UInt8](repeating: 65, count: size)
         try part.withUnsafeBytes { try response.write($0) }
@@ -93,7 +118,7 @@ struct EndTests {
           end = (end + part).suffix(16)
           if taken > next {
             next += 1 << 20
-            try co_delay(.milliseconds(700))
+            try co_delay(.milliseconds(750))
           }
         }
         #expect(taken > size && String(decoding: end, as: UTF8.self).hasSuffix("end\r\n0\r\n\r\n"))

@@ -8,6 +8,15 @@ import Testing
 
 @testable import CoroutineHTTP
 
+/// Goes `levels` frames of at least 1 KiB deep, and returns their number.
+@inline(never)
+private func descend(_ levels: Int) -> Int {
+  withUnsafeTemporaryAllocation(byteCount: 1_024, alignment: 8) {
+    $0[0] = 1
+    return levels == 0 ? 0 : descend(levels - 1) + Int($0[0])
+  }
+}
+
 @Suite("The server", .timeLimit(.minutes(5)))
 struct ServerTests {
   @Test func `a response has a date, a length and a type, and the connection is kept`() async throws {
@@ -34,6 +43,44 @@ struct ServerTests {
           #expect(try reader.read(exactly: body.utf8.count) == Array(body.utf8))
         }
       }
+    }
+  }
+
+  @Test(arguments: [false, true])
+  func `a handler and onError have room for the nesting that Foundation allows, whatever the stack of the connection`(
+    _ fails: Bool
+  ) async throws {
+    try await onCoroutine {
+      let reached = Locked(0)
+      var options = HTTPServer.Options()
+      options.server.onError = { _, _ in reached.withLock { $0 = descend(1_600) } }
+      try serving(options) { _, response in
+        if fails { throw CoroutineError.abandoned }
+        try co_yield()
+        reached.withLock { $0 = descend(1_600) }
+        try response.send("deep")
+      } _: { server in
+        let client = HTTPClient()
+        let status = try client.get("http://127.0.0.1:\(server.port)/").head.status
+        #expect(status == (fails ? .internalServerError : .ok))
+      }
+      #expect(reached.withLock { $0 } == 1_600)
+    }
+  }
+
+  @Test func `a handler whose stack cannot be had is answered with 500, and onError is told`() async throws {
+    try await onCoroutine {
+      let told = Locked("")
+      var options = HTTPServer.Options()
+      options.handlerStack = .bytes(17 << 20)
+      options.server.onError = { error, _ in told.withLock { $0 = "\(error)" } }
+      try serving(options) { _, response in
+        try response.send("not here")
+      } _: { server in
+        let status = try HTTPClient().get("http://127.0.0.1:\(server.port)/").head.status
+        #expect(status == .internalServerError)
+      }
+      #expect(told.withLock { $0 }.contains("16 MiB"))
     }
   }
 
@@ -146,6 +193,16 @@ struct ServerTests {
             + String(repeating: chunk, count: 10) + "0\r\nX-End: yes\r\n\r\n"
         )
         #expect(chunks.body == "300000 \(sum) yes")
+        // In pieces that end anywhere.
+        let client = try Connection.connect(to: server.address)
+        for byte in "POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n".utf8 {
+          try client.write([byte])
+        }
+        for byte in "1\r\na\r\n0\r\nA:\r\nX-End: \t y e s \r\nB: c\r\n\r\n".utf8 {
+          try client.write([byte])
+          try co_yield()
+        }
+        #expect(try client.rest().body == "1 97 y e s")
       }
     }
   }
@@ -177,6 +234,34 @@ struct ServerTests {
         while !first.contains("abc") { first += String(decoding: try client.read(upTo: 1_000), as: UTF8.self) }
         gate.fulfill(())
         #expect(try client.rest() == "3\r\ndef\r\n0\r\n\r\n")
+      }
+    }
+  }
+
+  @Test(arguments: [
+    "content-length", "Transfer-Encoding", "Host", "connection", "keep-alive", "upgrade", "trailer",
+  ])
+  func `a trailer that belongs into the head is refused, and the response can still end`(_ name: String) async throws {
+    try await onCoroutine {
+      let codes = Locked<[String]>([])
+      try serving { request, response in
+        if request.path != "/whole" { try response.write("x") }
+        do {
+          try response.finish(trailers: [.eTag: "y", HTTPField.Name(name)!: "1"])
+          codes.withLock { $0.append("none") }
+        } catch let error as HTTPError {
+          codes.withLock { $0.append(error.code) }
+          if request.path == "/thrown" { throw error }
+          try response.finish(trailers: [.eTag: "y"])
+        }
+      } _: { server in
+        func get(_ path: String) -> String { "GET \(path) HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n" }
+        let part = try ask(server.address, get("/part"))
+        #expect(part.body == "1\r\nx\r\n0\r\nETag: y\r\n\r\n")
+        #expect(try ask(server.address, get("/whole")).body == "0\r\nETag: y\r\n\r\n")
+        // The client sees that it is incomplete.
+        #expect(try ask(server.address, get("/thrown")).body == "1\r\nx\r\n")
+        #expect(codes.current == Array(repeating: "INVALID_TRAILER", count: 3))
       }
     }
   }

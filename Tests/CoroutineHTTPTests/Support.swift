@@ -54,7 +54,11 @@ final class Running: Sendable {
     let bound = Promise<SocketAddress>()
     let errors = Locked<[String]>([])
     var options = options
-    options.server.onError = { error, _ in errors.withLock { $0.append("\(error)") } }
+    let onError = options.server.onError
+    options.server.onError = { error, address in
+      errors.withLock { $0.append("\(error)") }
+      onError?(error, address)
+    }
     self.errors = errors
     job = co_launch(name: "server") { [options] in
       do {

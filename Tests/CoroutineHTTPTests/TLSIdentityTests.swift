@@ -140,6 +140,41 @@ struct TLSIdentityTests {
     }
   }
 
+  /// Whose certificate expires: that of a client, of a client of TLS 1.2, of the server.
+  enum Expiring: CaseIterable { case client, oldClient, server }
+
+  @Test(arguments: Expiring.allCases)
+  func `a session does not outlive the certificate that it stands for`(_ expiring: Expiring) async throws {
+    try await onCoroutine {
+      let files = try Certificates.shared()
+      // On a machine under load, two handshakes may take longer than the first certificate lives.
+      for seconds in [3, 15, 60] {
+        let name = "brief-\(expiring)-\(seconds)"
+        let end = try files.issue(name, like: expiring == .server ? "server" : "client", seconds: seconds)
+        let shown = expiring == .server ? name : "server"
+        let tls = try TLS.Server(certificateChain: files.path("\(shown).pem"), privateKey: files.path("\(shown).key"))
+        if expiring != .server { try tls.verifyClients(roots: files.path("ca.pem")) }
+        let echo = try Echo(tls)
+        let client = try client(expiring == .server ? nil : name)
+        let isDone = try Peer.withFolder { folder in
+          // Returns whether the session was resumed; nil if one side refused the other.
+          let connect: () throws -> Bool? = {
+            if expiring == .oldClient { return try connectOld(echo, name, folder) }
+            do { return try exchange(client, echo).isResumed } catch is TLSError { return nil }
+          }
+          guard try [connect(), connect()] == [false, true] else { return false }
+          // Only the system's clock ends the certificate.
+          while time(nil) <= end { try co_delay(.milliseconds(100)) }
+          #expect(try connect() == nil)
+          return true
+        }
+        try echo.stop()
+        if isDone { return }
+      }
+      Issue.record("no session was resumed before its certificate had expired")
+    }
+  }
+
   /// A connection with TLS 1.2, by openssl.
   private func connectOld(_ echo: Echo, _ name: String?, _ folder: String) throws -> Bool? {
     let files = try Certificates.shared()

@@ -165,6 +165,7 @@ struct TLSTests {
     try await onCoroutine {
       for (name, host, sentence) in [
         ("alien", "localhost", "self-signed"), ("expired", "localhost", "expired"), ("server", "127.0.0.2", "mismatch"),
+        ("server", "other.test", "subjectAltName"), ("common", "common.test", "subjectAltName"),
       ] {
         let echo = try Echo(try server(name))
         let connection = try Connection.connect(to: echo.listener.address)
@@ -256,7 +257,9 @@ struct TLSTests {
         let connection = try Connection.connect(to: echo.listener.address)
         try connection.write(Array(text.utf8))
         _ = try connection.rest()
-        #expect(try echo.failures.receive()?.contains("TLS failed: ") == true)
+        let failure = try echo.failures.receive() ?? ""
+        #expect(failure.contains("TLS failed: "))
+        if text.hasPrefix("GET") { #expect(failure.contains("https"), "\(failure)") }
       }
       let stream = try client().connect(host: "localhost", port: echo.port)
       try stream.write([1])
@@ -287,6 +290,74 @@ struct TLSTests {
         try co_timeout(.milliseconds(10)) { _ = try client.start(on: open, host: "localhost") }
       }
       silent.close()
+    }
+  }
+
+  @Test func `a client that speaks TLS to a server without it is told so`() async throws {
+    try await onCoroutine {
+      try serving { _, response in
+        try response.send("plain")
+      } _: { server in
+        let error = #expect(throws: TLSError.self) { _ = try client().connect(host: "localhost", port: server.port) }
+        #expect(error?.description.contains("the peer does not speak TLS") == true, "\(String(describing: error))")
+      }
+    }
+  }
+
+  @Test func `a file that is not there is an error that says so`() async throws {
+    try await onCoroutine {
+      let files = try Certificates.shared()
+      let (chain, key, none) = (files.path("server.pem"), files.path("server.key"), files.path("none.pem"))
+      let server = try server()
+      func check(_ name: String, _ body: () throws -> Void) {
+        let error = #expect(throws: TLSError.self, "\(name)") { try body() }
+        let text = error?.description ?? ""
+        #expect(text.contains("No such file") && text.contains(none) && !text.contains("unknown"), "\(name): \(text)")
+      }
+      check("chain") { _ = try TLS.Server(certificateChain: none, privateKey: key) }
+      check("key") { _ = try TLS.Server(certificateChain: chain, privateKey: none) }
+      check("add") { try server.add(serverName: "a", certificateChain: chain, privateKey: none) }
+      check("roots") { try server.verifyClients(roots: none) }
+      let connection = try Connection.pair().0
+      var client = TLS.Client()
+      client.trustedRoots = none
+      check("trusted roots") { _ = try client.start(on: connection, host: "a") }
+    }
+  }
+
+  /// Otherwise OpenSSL asks at the terminal, and blocks the thread meanwhile.
+  @Test(arguments: [["ec"], ["pkcs8", "-topk8"]])
+  func `a key with a pass phrase is refused, and no terminal is asked for it`(_ command: [String]) async throws {
+    try await onCoroutine { try Peer.withFolder { try refusesPassPhrase(command, $0) } }
+  }
+
+  private func refusesPassPhrase(_ command: [String], _ folder: String) throws {
+    let files = try Certificates.shared()
+    let (chain, key, secret) = (files.path("server.pem"), files.path("server.key"), "\(folder)/secret.key")
+    let cipher = command == ["ec"] ? ["-aes256"] : ["-v2", "aes256"]
+    try files.openssl(command + ["-in", key, "-out", secret] + cipher + ["-passout", "pass:secret"])
+    Self.expectPassPhrase(secret) { _ = try TLS.Server(certificateChain: chain, privateKey: secret) }
+    let server = try server()
+    Self.expectPassPhrase(secret) { try server.add(serverName: "a", certificateChain: chain, privateKey: secret) }
+    let connection = try Connection.pair().0
+    var client = try client()
+    client.certificateChain = chain
+    client.privateKey = secret
+    Self.expectPassPhrase(secret) { _ = try client.start(on: connection, host: "a") }
+    let copy = "\(folder)/copy.key"
+    try Peer.write(try Peer.read(key), to: copy)
+    let reloaded = try TLS.Server(certificateChain: chain, privateKey: copy)
+    try Peer.write(try Peer.read(secret), to: copy)
+    Self.expectPassPhrase(copy) { try reloaded.reload() }
+  }
+
+  private static func expectPassPhrase(_ file: String, _ body: () throws -> Void) {
+    do {
+      try body()
+      Issue.record("\(file) is taken")
+    } catch {
+      let text = "\(error)"
+      #expect(error is TLSError && text.contains("has a pass phrase") && text.contains(file), "\(text)")
     }
   }
 

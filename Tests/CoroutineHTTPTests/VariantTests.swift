@@ -123,6 +123,12 @@ struct VariantTests {
     ),
     Variant("a chunk extension", chunked("3;a=b\r\nabc\r\n0\r\n\r\n") + second, [200, 200], ["POST /x abc", s]),
     Variant("trailers", chunked("3\r\nabc\r\n0\r\nA: b\r\n\r\n") + second, [200, 200], ["POST /x abc", s]),
+    Variant(
+      "trailers with empty values and spaces around values",
+      chunked("3\r\nabc\r\n0\r\nA: \t b \t \r\nB:\r\nC:  \r\n\r\n") + second,
+      [200, 200],
+      ["POST /x abc", s]
+    ),
     Variant("chunked in capitals", chunked("0\r\n\r\n", coding: "CHUNKED") + second, [200, 200], ["POST /x ", s]),
     Variant("a request that looks like a body", get("", body: "") + get("") + second, [200, 200, 200], [x, x, s]),
   ]
@@ -273,6 +279,34 @@ struct VariantTests {
     Variant("another expectation", get("Expect: 200-ok\r\n") + second, [417]),
   ]
 
+  /// Sections of fields that are refused in trailers, as they are in a head, and names that belong into a head.
+  static let badFields: [(name: String, text: String)] = [
+    ("a line feed behind a field", "A: b\n\r\n"),
+    ("a line feed behind fields", "A: b\r\n\n"),
+    ("a line feed", "\n"),
+    ("a carriage return behind a field", "A: b\rC: d\r\n\r\n"),
+    ("two carriage returns", "A: b\r\r\n\r\n"),
+    ("a fold", "A: b\r\n c\r\n\r\n"),
+    ("a fold with a tab", "A: b\r\n\tc\r\n\r\n"),
+    ("a fold of nothing", "A:\r\n c\r\n\r\n"),
+    ("a space before the first name", " A: b\r\n\r\n"),
+    ("a space before a colon", "A : b\r\n\r\n"),
+    ("no name", ": b\r\n\r\n"),
+    ("no colon", "A\r\n\r\n"),
+    ("a NUL", "A: b\0c\r\n\r\n"),
+    ("a control character", "A: b\u{1}c\r\n\r\n"),
+    ("a DEL", "A: b\u{7f}c\r\n\r\n"),
+    ("a length", "A: b\r\nContent-Length: 3\r\n\r\n"),
+    ("a coding", "Transfer-Encoding: chunked\r\n\r\n"),
+    ("a host", "HOST: b\r\nA: b\r\n\r\n"),
+    ("the end of the connection", "connection: close\r\n\r\n"),
+    ("trailers of trailers", "Trailer: b\r\n\r\n"),
+  ]
+
+  static let badTrailers = badFields.map {
+    Variant("\($0) as trailers", chunked("1\r\na\r\n0\r\n" + $1) + second, [400])
+  }
+
   /// What a server that ends the connection has read of the requests.
   private func check(_ variant: Variant, piecewise: Bool) throws {
     let seen = Locked<[String]>([])
@@ -311,7 +345,7 @@ struct VariantTests {
     }
   }
 
-  @Test(arguments: bad)
+  @Test(arguments: bad + badTrailers)
   func `an invalid variant is refused, and nothing behind it is served`(_ variant: Variant) async throws {
     try await onCoroutine {
       try check(variant, piecewise: false)

@@ -93,4 +93,77 @@ struct DatagramTests {
       #expect(code { try one.send([1], to: .unix(path)) } == ENOENT)
     }
   }
+
+  // MARK: Connected
+
+  @Test(arguments: ["ipv4", "ipv6", "unix"])
+  func `a connected socket talks with its peer alone, and refuses to send to none if it is not connected`(
+    _ family: String
+  ) async throws {
+    try await onCoroutine {
+      let name = "@co-net-connected-\(getpid())"
+      let own: (String) throws -> SocketAddress = {
+        switch family {
+        case "ipv4": .loopback(port: 0)
+        case "ipv6": try .ipv6("::1", port: 0)
+        default: try .unix(name + $0)
+        }
+      }
+      let server = try DatagramSocket.bind(own("server"))
+      let stranger = try DatagramSocket.bind(own("stranger"))
+      let client = try DatagramSocket.connect(to: server.address)
+      #expect(client.peer == server.address && server.peer == nil)
+      try client.send([1])
+      let (bytes, from) = try receive(server)
+      #expect(bytes == [1] && from == client.address)
+      if family == "unix" {
+        #expect(code { try stranger.send([2], to: from) } == EPERM)
+      } else {
+        try stranger.send([2], to: from)
+      }
+      try server.send([3], to: from)
+      #expect(try receive(client).0 == [3])
+      #expect(code { try server.send([1]) } == EDESTADDRREQ)
+      client.close()
+      #expect(throws: NetError.closed) { try client.send([1]) }
+    }
+  }
+
+  @Test func `a connected socket learns once that its peer is not there`() async throws {
+    try await onCoroutine {
+      let server = try DatagramSocket.bind(.loopback(port: 0))
+      var options = SocketOptions()
+      options.source = .loopback(port: 0)
+      let client = try DatagramSocket.connect(to: server.address, options: options)
+      server.close()
+      try client.send([1])
+      #expect(code { try receive(client) } == ECONNREFUSED)
+      let again = try DatagramSocket.bind(server.address)
+      try client.send([2])
+      #expect(try receive(again).0 == [2])
+      #expect(code { _ = try DatagramSocket.connect(to: .unix(freshPath("none"))) } == ENOENT)
+    }
+  }
+
+  @Test func `a case of a select is ready when a datagram is there, and when the socket is closed`() async throws {
+    try await onCoroutine {
+      let one = try DatagramSocket.bind(.loopback(port: 0))
+      func isReadable() throws -> Bool {
+        try co_select {
+          one.onReadable { true }
+            .onTimeout(.milliseconds(1)) { false }
+        }
+      }
+      #expect(try !isReadable())
+      let waiting = co_launch { try co_select { one.onReadable { try self.receive(one).0 } } }
+      try one.untilAwaited(.reading)
+      try one.send([1], to: one.address)
+      #expect(try waiting.join() == [1])
+      try one.send([], to: one.address)
+      #expect(try isReadable() && isReadable())
+      #expect(try receive(one).0 == [])
+      one.close()
+      #expect(throws: NetError.closed) { try isReadable() }
+    }
+  }
 }

@@ -118,15 +118,6 @@ extension Connection {
     }
     return all
   }
-
-  /// Breaks the connection: the peer gets ECONNRESET.
-  func reset() {
-    withUnsafeDescriptor { number in
-      var option = linger(l_onoff: 1, l_linger: 0)
-      setsockopt(number, SOL_SOCKET, SO_LINGER, &option, socklen_t(MemoryLayout<linger>.size))
-    }
-    close()
-  }
 }
 
 /// A loopback address that no other test uses, so that no other test is given the port that a listener has left.

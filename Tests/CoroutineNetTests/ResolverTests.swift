@@ -1,5 +1,6 @@
 import Dispatch
 import Glibc
+import Synchronization
 import Testing
 
 @testable import Coroutine
@@ -14,21 +15,21 @@ struct ResolverTests {
     let asked = Locked<[String]>([])
     let answers = DispatchSemaphore(value: 0)
 
-    func ask(_ host: String, _ port: UInt16) throws -> [SocketAddress] {
+    func ask(_ host: String) throws -> [SocketAddress] {
       asked.withLock { $0.append(host) }
       answers.wait()
-      return [.loopback(port: port)]
+      return [.loopback(port: 0)]
     }
   }
 
   @Test func `no more lookups than the limit run at once, in the order of the calls`() async throws {
     let server = Silent()
-    let resolver = Resolver(limit: 2, server.ask)
+    let resolver = Resolver(limit: 2, asking: server.ask)
     try await co_launch(on: DispatchQueue(label: "lookups")) {
-      let lookups = (0..<6).map { number in co_launch { try resolver.resolve("\(number)", port: 7) } }
+      let lookups = (0..<6).map { number in co_launch { try resolver.resolve("n\(number)", port: 7) } }
       try until { server.asked.current.count == 2 }
       try until { resolver.pool.counts.queued == 4 }
-      #expect(Set(server.asked.current) == ["0", "1"])
+      #expect(Set(server.asked.current) == ["n0", "n1"])
       #expect(resolver.pool.counts.threads == 2)
       for _ in lookups { server.answers.signal() }
       for lookup in lookups { #expect(try lookup.join() == [.loopback(port: 7)]) }
@@ -40,11 +41,11 @@ struct ResolverTests {
 
   @Test func `a lookup that was given up before it began never begins`() async throws {
     let server = Silent()
-    let resolver = Resolver(limit: 1, server.ask)
+    let resolver = Resolver(limit: 1, asking: server.ask)
     try await co_launch(on: DispatchQueue(label: "lookups")) {
       let first = co_launch { try resolver.resolve("first", port: 7) }
       try until { server.asked.current == ["first"] }
-      let given = (0..<50).map { number in co_launch { try resolver.resolve("\(number)", port: 7) } }
+      let given = (0..<50).map { number in co_launch { try resolver.resolve("n\(number)", port: 7) } }
       let last = co_launch { try resolver.resolve("last", port: 7) }
       try until { resolver.pool.counts.queued == 51 }
       for lookup in given { lookup.cancel() }
@@ -65,13 +66,13 @@ struct ResolverTests {
   // By the real clock: what keeps the lookup in the queue is a thread, which no world has.
   @Test func `a lookup whose deadline passes before it began never begins`() async throws {
     let server = Silent()
-    let resolver = Resolver(limit: 1, server.ask)
+    let resolver = Resolver(limit: 1, asking: server.ask)
     try await co_launch(on: DispatchQueue(label: "lookups")) {
       let first = co_launch { try resolver.resolve("first", port: 7) }
       try until { server.asked.current == ["first"] }
       for number in 0..<20 {
         #expect(throws: TimeoutError.self) {
-          try co_timeout(.milliseconds(1)) { try resolver.resolve("\(number)", port: 7) }
+          try co_timeout(.milliseconds(1)) { try resolver.resolve("n\(number)", port: 7) }
         }
         #expect(resolver.pool.counts.queued == 0)
       }
@@ -86,7 +87,7 @@ struct ResolverTests {
 
   @Test func `a lookup has a thread whose name says so`() async throws {
     let name = Locked("")
-    let resolver = Resolver(limit: 1) { _, _ in
+    let resolver = Resolver(limit: 1) { _ in
       var text = [UInt8](repeating: 0, count: 16)
       let file = open("/proc/thread-self/comm", O_RDONLY)
       let count = read(file, &text, text.count)
@@ -104,9 +105,9 @@ struct ResolverTests {
       alarm(100)
       CoroutineRuntime.blockingThreadLimit = 2
       let server = Silent()
-      let resolver = Resolver(limit: 4, server.ask)
+      let resolver = Resolver(limit: 4, asking: server.ask)
       try await co_launch(on: DispatchQueue(label: "lookups")) {
-        let lookups = (0..<6).map { number in co_launch { try resolver.resolve("\(number)", port: 7) } }
+        let lookups = (0..<6).map { number in co_launch { try resolver.resolve("n\(number)", port: 7) } }
         try until { server.asked.current.count == 4 }
         for _ in 0..<4 { #expect(try co_blocking { 7 } == 7) }
         for lookup in lookups { lookup.cancel() }
@@ -116,6 +117,109 @@ struct ResolverTests {
       }
       .value
     }
+  }
+
+  // MARK: Names that many ask for
+
+  @Test func `coroutines that ask for one name share its lookup, and each gets its own port`() async throws {
+    let server = Silent()
+    let resolver = Resolver(limit: 4, asking: server.ask)
+    try await co_launch(on: DispatchQueue(label: "lookups")) {
+      let lookups = (0..<100).map { number in co_launch { try resolver.resolve("one", port: UInt16(number)) } }
+      let other = co_launch { try resolver.resolve("other", port: 7) }
+      try until { server.asked.current.count == 2 }
+      for _ in 0..<2 { server.answers.signal() }
+      for (number, lookup) in lookups.enumerated() { #expect(try lookup.join() == [.loopback(port: UInt16(number))]) }
+      #expect(try other.join() == [.loopback(port: 7)])
+      #expect(Set(server.asked.current) == ["one", "other"] && server.asked.current.count == 2)
+      #expect(resolver.counts.flights == 0)
+    }
+    .value
+  }
+
+  @Test func `what was found is used for a second, a failure by those who wait, and no table grows`() async throws {
+    let now = Atomic<UInt64>(1)
+    let asked = Locked<[String: Int]>([:])
+    let fails = Locked(false)
+    let ask: @Sendable (String) throws -> [SocketAddress] = { host in
+      asked.withLock { $0[host, default: 0] += 1 }
+      if fails.current { throw NetError(.unresolved(host, EAI_NONAME), "resolving") }
+      return [.loopback(port: 0)]
+    }
+    let resolver = Resolver(asking: ask, now: { now.load(ordering: .relaxed) })
+    try await onCoroutine {
+      for _ in 0..<3 { #expect(try resolver.resolve("a", port: 1) == [.loopback(port: 1)]) }
+      now.wrappingAdd(Resolver.timeKept - 1, ordering: .relaxed)
+      #expect(try resolver.resolve("a", port: 2) == [.loopback(port: 2)])
+      #expect(asked.current["a"] == 1)
+      now.wrappingAdd(1, ordering: .relaxed)
+      fails.withLock { $0 = true }
+      for _ in 0..<2 { #expect(throws: NetError.self) { try resolver.resolve("a", port: 1) } }
+      #expect(asked.current["a"] == 3)
+      fails.withLock { $0 = false }
+      for number in 0..<Resolver.mostKnown * 2 + 1 {
+        _ = try resolver.resolve("host-\(number)", port: 1)
+        #expect(resolver.counts.known <= Resolver.mostKnown)
+      }
+    }
+  }
+
+  @Test func `a name outlives the coroutine that asked first, in the queue and under way`() async throws {
+    let server = Silent()
+    let resolver = Resolver(limit: 1, asking: server.ask)
+    try await co_launch(on: DispatchQueue(label: "lookups")) {
+      let first = co_launch { try resolver.resolve("first", port: 7) }
+      try until { server.asked.current == ["first"] }
+      let late = co_launch { try resolver.resolve("first", port: 8) }
+      // In the queue: its leader, two that wait for it, of which one gives up as well.
+      let queued = (0..<3).map { number in co_launch { try resolver.resolve("queued", port: UInt16(number)) } }
+      try until { resolver.pool.counts.queued == 1 }
+      for job in [first, queued[0], queued[1]] {
+        job.cancel()
+        #expect(throws: CancellationError.self) { try job.join() }
+      }
+      for _ in 0..<2 { server.answers.signal() }
+      #expect(try late.join() == [.loopback(port: 8)])
+      #expect(try queued[2].join() == [.loopback(port: 2)])
+      #expect(server.asked.current == ["first", "queued"])
+    }
+    .value
+  }
+
+  @Test func `names of this machine and numbers do not wait behind unknown names`() async throws {
+    let server = Silent()
+    let resolver = Resolver(limit: 2) { host in
+      if HostsFile.has(host) { return [.loopback(port: 0)] }
+      return try server.ask(host)
+    }
+    try await co_launch(on: DispatchQueue(label: "lookups")) {
+      let unknown = (0..<200).map { number in co_launch { try resolver.resolve("unknown-\(number)", port: 7) } }
+      try until { server.asked.current.count == 2 && resolver.pool.counts.queued == 198 }
+      for name in ["localhost", "LOCALHOST", "a.localhost", "127.1", "127.0.0.1"] {
+        #expect(try resolver.resolve(name, port: 9) == [.loopback(port: 9)], "\(name)")
+      }
+      #expect(try resolver.resolve("::1", port: 9) == [.ipv6("::1", port: 9)])
+      for lookup in unknown { lookup.cancel() }
+      for lookup in unknown { #expect(throws: CancellationError.self) { try lookup.join() } }
+      for _ in 0..<2 { server.answers.signal() }
+      try until { resolver.counts.flights == 0 }
+    }
+    .value
+  }
+
+  @Test(arguments: [
+    ("one", true), ("two", true), ("three.example", true), ("tab", true), ("last", true), ("127.0.0.1", false),
+    ("comment", false), ("on", false), ("alone", false), ("", false),
+  ])
+  func `a name is in the file of names, in any place of a line but the first`(_ name: String, _ isThere: Bool) {
+    let path = freshPath("hosts")
+    let text = "# comment\n127.0.0.1 one TWO # comment\nalone\n\n::1\ttab  three.example\n10.0.0.1 last"
+    let file = fopen(path, "w")
+    fputs(text, file)
+    fclose(file)
+    defer { unlink(path) }
+    #expect(HostsFile.has(name, in: path) == isThere)
+    #expect(!HostsFile.has(name, in: path + "-missing"))
   }
 
   /// Whether the resolver of the C library asks name servers, and so reads the file HOSTALIASES.

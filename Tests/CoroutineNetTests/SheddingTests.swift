@@ -47,14 +47,30 @@ struct SheddingTests {
     #expect(decided[200..<300].allSatisfy { $0 } && decided[300...].allSatisfy { !$0 })
   }
 
+  @Test func `a burst after a time without work is no standing queue`() throws {
+    let rule = LoadShedding(target: .milliseconds(5), interval: .milliseconds(100))
+    // Late work ends the interval before the quiet time; the burst has waited for less than that time.
+    let work = (1...3).map { (at: $0, age: 50) } + (0..<20).map { (at: 2_000 + $0, age: 30 + $0) }
+    #expect(try decisions(rule, work).allSatisfy { $0 })
+    #expect(rule.refused == 0 && !rule.isOverloaded)
+    // Work that is done slowly is a standing queue, also if no interval has two pieces.
+    let slow = LoadShedding(target: .milliseconds(5), interval: .milliseconds(100))
+    let decided = try decisions(slow, (1...10).map { (at: $0 * 200, age: $0 * 190) })
+    #expect(decided.dropFirst(3).allSatisfy { !$0 })
+  }
+
   @Test func `extreme durations neither trap nor refuse`() {
     for rule in [
       LoadShedding(target: .seconds(1 << 62), interval: .seconds(1 << 62)),
       LoadShedding(target: .zero, interval: .zero),
       LoadShedding(target: .seconds(-1), interval: .seconds(-1)),
+      LoadShedding(target: Duration(secondsComponent: .max, attosecondsComponent: 0), interval: .zero),
+      LoadShedding(target: .zero, interval: Duration(secondsComponent: .min, attosecondsComponent: 0)),
     ] {
-      for age in [Duration.zero, .seconds(-1), .seconds(1 << 62)] { _ = rule.admit(after: age) }
-      #expect(rule.admitted + rule.refused == 3)
+      for seconds in [0, -1, 1 << 62, .max, Int64.min] {
+        _ = rule.admit(after: Duration(secondsComponent: seconds, attosecondsComponent: 0))
+      }
+      #expect(rule.admitted + rule.refused == 5)
     }
   }
 
@@ -139,15 +155,20 @@ struct SheddingTests {
         try connection.write("busy".utf8)
         try connection.closeLingering()
       }
-      // An age that no work had makes the rule overloaded.
+      let listener = try Listener.bind(.loopback(port: 0))
+      let client = try Connection.connect(to: listener.address)
+      // The client waits in the backlog while the rule gets overloaded, by an age that no work had.
+      try co_delay(.milliseconds(5))
       for _ in 0..<3 { _ = rule.admit(after: .seconds(1)) }
       #expect(rule.isOverloaded)
       var options = Server.Options()
       options.shedding = rule
-      let server = try ServerTests.Running(options) { try $0.write("served".utf8) }
-      let answer = String(decoding: try Connection.connect(to: server.address).readAll(), as: UTF8.self)
-      #expect(answer == "busy" && rule.refused == 3)
-      try server.stop()
+      let server = co_launch { [options] in
+        try Server.run(listeners: [listener], options: options) { try $0.write("served".utf8) }
+      }
+      #expect(String(decoding: try client.readAll(), as: UTF8.self) == "busy" && rule.refused == 3)
+      server.cancel()
+      try server.join()
     }
   }
 

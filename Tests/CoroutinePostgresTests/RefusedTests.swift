@@ -41,6 +41,20 @@ struct RefusedTests {
     }
   }
 
+  @Test(arguments: [
+    "postgres://u:se%zzcret@h/db", "postgres://u:secret%00x@h/db", "postgres://u:sec ret@[::1/db", "u:secret@h",
+    "postgres://u:se/cret@h/db", "password='secret", "password=sec secret", "host=a\0 b",
+    "postgres://u:sec=ret@h/db?secret=1", "postgres://u:secret@h:x/db",
+  ])
+  func `a description that cannot be read is refused, and its error has no password`(_ text: String) {
+    let error = #expect(throws: PostgresError.self) { _ = try PostgresPool(text) }
+    let shown = "\(error.map { "\($0)" } ?? "")"
+    #expect(shown.contains("cannot be read"), "\(shown)")
+    for part in ["secret", "cret", "ret@", "\"se"] {
+      #expect(!shown.contains(part) || text.hasSuffix("?secret=1"), "\(shown)")
+    }
+  }
+
   @Test func `a cancelled coroutine that begins a transaction inside of another one ends neither`() async throws {
     try await withPool { db in
       try db.withTable("a int") { table in
@@ -115,7 +129,7 @@ struct RefusedTests {
         let swallowed = kind {
           try db.transaction { t in
             try t.run("insert into \(table) values (1)")
-            try t.wire.command("rollback")
+            try t.wire?.command("rollback")
             #expect(kind { try t.run("insert into \(table) values (2)") } == .ended)
             #expect(kind { try t.savepoint { _ in } } == .ended)
           }
@@ -157,7 +171,7 @@ struct RefusedTests {
     }
   }
 
-  // The server takes a text to its first zero byte: without the condition, here.
+  // The text of a statement ends there for the server, also before a condition.
   @Test(arguments: [0, 256])
   func `a zero byte in a text is refused on every route, and nothing of it is run`(cache: Int) async throws {
     var options = PostgresPool.Options()
@@ -169,6 +183,8 @@ struct RefusedTests {
           SQL(unchecked: "delete from \(table) where true\0 and a = 0"), "delete from \(table) where true\0 and a = 0",
           "delete from \(table) where true \(SQL(unchecked: "or true\0 ")) and a = \(5)",
           SQL(unchecked: "delete from \(table) -- \0\n where a = $1", [0]), "\0delete from \(table)",
+          "select * from \(identifier: "a\0b")",
+          "copy (delete from \(table) returning a) to stdout\0", "copy \(table) from stdin\0 where a = 0",
         ]
         let routes: [(SQL) throws -> Void] = [
           { try db.run($0) }, { try db.pipeline.run($0) }, { text in try db.withConnection { _ = try $0.run(text) } },
@@ -180,10 +196,76 @@ struct RefusedTests {
         ]
         for text in texts {
           for (number, route) in routes.enumerated() {
-            #expect(kind { try route(text) } == .decoding, "\(number): \(text)")
+            // A pipeline refuses copies first.
+            let expected: PostgresError.Kind = number == 1 && text.isCopy ? .server : .decoding
+            #expect(kind { try route(text) } == expected, "\(number): \(text)")
+            // Swallowed, inside of a transaction that is committed.
+            try db.transaction { t in
+              #expect(kind { try t.run(text) } == .decoding)
+              let one = try t.first("select 1", as: Int.self)
+              #expect(one == 1)
+            }
             #expect(try db.first("select count(*) from \(table)", as: Int.self) == 10, "\(number): \(text)")
           }
         }
+        #expect(db.statistics.opened == 2 && db.statistics.discarded == 0)
+      }
+    }
+  }
+
+  @Test func `a zero byte in a name or a password is refused, and not taken for its end`() async throws {
+    try await withPool { db in
+      #expect(kind { try db.listen("a\0b") } == .decoding)
+      #expect(kind { _ = try db.run("select 1 as a")[0].get("a\0b", as: Int.self) } == .decoding)
+      #expect(state { try db.transaction { try $0.notify("a\0b") } } == "22021")
+      var options = PostgresPool.Options()
+      options.password = { "right\0wrong" }
+      options.acquireTimeout = .seconds(600)
+      let other = try PostgresPool(try Cluster.shared.get().address, options: options)
+      let error = #expect(throws: PostgresError.self) { try other.run("select 1") }
+      #expect(error?.kind == .cannotConnect && error.map { "\($0)".contains("right") } == false)
+    }
+  }
+
+  @Test func `a copy gets copies alone, and what is none is not run`() async throws {
+    try await withPool { db in
+      try db.withTable("a int") { table in
+        try db.run("insert into \(table) select * from generate_series(1, 10)")
+        let texts: [SQL] = [
+          "delete from \(table)", "-- copy\n delete from \(table) -- stdin",
+          "with d as (delete from \(table) returning a) select 'copy to stdout' from d", "deallocate all", "",
+          "/* copy stdin */ select 1", "copy \(table) from program 'echo 7'", "copy \(table) to program 'cat >&2'",
+        ]
+        for text in texts {
+          try db.transaction { t in
+            try t.run("select a from \(table) where a = \(1)")
+            #expect(kind { try t.copyIn(text) { _ in } } == .server, "\(text)")
+            #expect(kind { try t.copyOut(text) { _ in } } == .server, "\(text)")
+            // Nothing was sent, so the transaction goes on.
+            try t.run("select a from \(table) where a = \(1)")
+          }
+          #expect(try db.first("select count(*) from \(table)", as: Int.self) == 10, "\(text)")
+        }
+        // Copies of the other direction or of the server's own, which it has begun or run when it answers; and one that
+        // has ended before the body throws. The error is swallowed.
+        let others: [(PostgresTransaction) throws -> Void] = [
+          { try $0.copyIn("copy (delete from \(table) returning a) to stdout") { _ in } },
+          { try $0.copyOut("copy \(table) from stdin") { _ in } },
+          { try $0.copyIn("copy \(table) from program 'echo 7 # stdin'") { _ in } },
+          { try $0.copyOut("copy (delete from \(table) returning a) to program 'cat >/dev/null # stdout'") { _ in } },
+          { try $0.copyOut("copy (delete from \(table) returning a) to stdout") { _ in throw Failure() } },
+        ]
+        for (number, other) in others.enumerated() {
+          let end = kind {
+            try db.transaction { t in
+              #expect(throws: (any Error).self, "\(number)") { try other(t) }
+              #expect(state { try t.run("select 1") } == "25P02", "\(number)")
+            }
+          }
+          #expect(end == .rolledBack, "\(number)")
+          #expect(try db.first("select count(*) from \(table)", as: Int.self) == 10, "\(number)")
+        }
+        #expect(db.statistics.discarded == 0)
       }
     }
   }

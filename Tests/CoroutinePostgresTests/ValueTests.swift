@@ -108,6 +108,39 @@ struct ValueTests {
     }
   }
 
+  @Test func `what JSON cannot say is refused, and the error has no value`() async throws {
+    struct Own: Error { let value: String }
+    struct Secret: Codable, Sendable {
+      var error: EncodingError?
+      func encode(to encoder: any Encoder) throws {
+        guard let error else { throw Own(value: "s3cret") }
+        throw error
+      }
+      init(_ error: EncodingError?) { self.error = error }
+      init(from decoder: any Decoder) throws {}
+    }
+    let context = EncodingError.Context(codingPath: [], debugDescription: "s3cret")
+    try await withPool { db in
+      let bodies: [(String, () throws -> Void)] = [
+        ("", { try db.run("select \(JSON(Double.nan))") }),
+        ("at a", { try db.run("select \(JSON(["a": -Double.infinity]))") }),
+        ("", { try db.run("select \(JSON(["s3cret\0"]))") }),
+        ("", { try db.run("select \(JSON(["\\\0": "s3cret"]))") }),
+        ("", { try db.run("select \(JSON(Secret(.invalidValue("s3cret", context))))") }),
+        ("", { try db.run("select \(JSON(Secret(nil)))") }),
+      ]
+      for (number, (place, body)) in bodies.enumerated() {
+        let error = try #require(#expect(throws: PostgresError.self) { try body() })
+        #expect(error.kind == .decoding && (place.isEmpty || "\(error)".contains(place)), "\(number): \(error)")
+        for value in ["s3cret", "nan", "-inf"] { #expect(!"\(error)".contains(value), "\(number): \(error)") }
+      }
+      // No zero byte, but what one is written by, behind a backslash.
+      for text in ["\\u0000", "\\\\u0000", "u0000", "\\", "\u{1}\\"] {
+        #expect(try db.first("select \(JSON([text]))", as: JSON<[String]>.self)?.value == [text])
+      }
+    }
+  }
+
   @Test func `arrays come back as they were, with nulls`() async throws {
     try await withPool { db in
       let numbers = try db.first("select \([1, 2])", as: [Int].self)

@@ -54,15 +54,15 @@ struct ArticleTests {
     1 switch, 0 faults, 0.0 seconds of virtual time
     shrunk from 7 switches, 0 faults, 0.0 seconds of virtual time
 
-    #1 "body"          #2 "withdrawal 1"  #3 "withdrawal 2"  #4 "withdrawal 3"  #5 "withdrawal 4"
-    -----------------  -----------------  -----------------  -----------------  -----------------
-    waiting for a job
-                       ended
-                                          ended
-    waiting for a job
-                                                             interrupted
-                                                                                ended
-                                                             ended
+    #1 "body"                              #2 "withdrawal 1"  #3 "withdrawal 2"  #4 "withdrawal 3"  #5 "withdrawal 4"
+    -------------------------------------  -----------------  -----------------  -----------------  -----------------
+    waiting for a job (#2 "withdrawal 1")
+                                           ended
+                                                              ended
+    waiting for a job (#4 "withdrawal 3")
+                                                                                 interrupted
+                                                                                                    ended
+                                                                                 ended
     ended
     """
 

@@ -210,7 +210,7 @@ struct ClockTests {
         try world.advance(by: .seconds(20))
         log("advanced by \(world.now - start)")
         connection.close()
-        // A promise's handler is on no host.
+        // A promise's handler is on the host that has attached it.
         let first = world.now
         try co_await(Promise.value(1).delay(.seconds(10)).then { _ in })
         log("a handler's timer took \(world.now - first)")
@@ -224,7 +224,7 @@ struct ClockTests {
     }
     #expect(
       log.lines == [
-        "a byte came after 3.0 seconds", "advanced by 20.0 seconds", "a handler's timer took 10.0 seconds",
+        "a byte came after 3.0 seconds", "advanced by 20.0 seconds", "a handler's timer took 1.0 seconds",
       ]
     )
   }
@@ -260,6 +260,34 @@ struct ClockTests {
     }
     let said = result.map { String(decoding: $0.standardErrorContent, as: UTF8.self) } ?? ""
     #expect(said.contains("a clock runs at a rate from 0.001 to 1000"))
+  }
+
+  @Test(arguments: [0.001, 0.3, 1, 1.7, 1000]) func `equal instants are equal for all coroutines of a host`(
+    rate: Double
+  ) throws {
+    let world = World()
+    try world.run {
+      world.network.setClockRate(rate, of: "host")
+      let times = Promise<Set<Duration>>()
+      world.network.host("host") {
+        let instant = co_now.advanced(by: .seconds(10))
+        let woken = Locked<Set<Duration>>([])
+        try co_scope { scope in
+          for number in 0..<10 {
+            scope.launch {
+              try co_delay(.nanoseconds(number * 777))
+              try co_delay(until: instant)
+              #expect(co_now >= instant)
+              let now = world.now
+              woken.withLock { _ = $0.insert(now) }
+            }
+          }
+        }
+        times.fulfill(woken.current)
+      }
+      let all = try co_await(times)
+      #expect(all.count == 1)
+    }
   }
 
   @Test func `the body's clock is the world's`() async {

@@ -38,13 +38,24 @@ struct ExploreTests {
     }
   }
 
-  @Test func `a replay says where its token does not fit the program`() async {
-    let result = await #expect(processExitsWith: .success, observing: [\.standardErrorContent]) {
-      // Seed 0, and 9 as the first choice.
-      #expect(explore(.replay("1009")) { try co_scope { scope in for _ in 0..<2 { scope.launch {} } } }.failure == nil)
+  @Test func `a replay whose token does not fit the program fails, and says where`() throws {
+    let token = try #require(explore(.random(), lostUpdate).failure).token
+    let tokens: [(token: String, step: Int, body: @Sendable () throws -> Void)] = [
+      // Seed 0, and 9 as the first choice, which has two answers.
+      ("1009", 0, { try co_scope { scope in for _ in 0..<2 { scope.launch {} } } }),
+      // The third choice is never asked.
+      ("1021", 2, { for _ in 0..<2 { _ = co_fault("disk") } }),
+      (token, 0, { for _ in 0..<3 { co_point() } }),
+    ]
+    for (token, step, body) in tokens {
+      let failure = try #require(explore(.replay(token), body).failure, "\(token)")
+      #expect((failure.error as? Exploration.TokenError)?.step == step, "\(failure)")
+      #expect(failure.description.contains("diverged at choice \(step)"))
     }
-    let said = result.map { String(decoding: $0.standardErrorContent, as: UTF8.self) } ?? ""
-    #expect(said.contains("diverged at choice 1 of 1"), "\(said)")
+    // The body's own error comes first.
+    let failure = try #require(explore(.replay("1009")) { throw Lost() }.failure)
+    #expect(failure.error is Lost)
+    #expect(failure.description.contains("diverged at choice 0"))
   }
 
   @Test func `CO_REPLAY replays a token in place of the strategy`() async throws {
@@ -134,6 +145,34 @@ struct ExploreTests {
     }
   }
 
+  @Test func `schedules with fewer preemptions are tried first, and each is counted once`() {
+    // Four coroutines of several steps; the fault needs one preemption, of the first one.
+    let body: @Sendable () throws -> Void = {
+      let (balance, isWrong) = (Cell(0), Cell(false))
+      try co_scope { scope in
+        scope.launch {
+          let seen = balance.value
+          co_point()
+          isWrong.value = balance.value != seen
+        }
+        for _ in 0..<3 {
+          scope.launch {
+            for _ in 0..<4 { co_point() }
+            balance.value += 1
+          }
+        }
+      }
+      if isWrong.value { throw Lost() }
+    }
+    let least = explore(.exhaustive(preemptions: 1), body)
+    #expect(least.failure?.error is Lost)
+    for preemptions in [2, 3, 10, .max] {
+      let found = explore(.exhaustive(preemptions: preemptions), body)
+      #expect(found.failure?.error is Lost)
+      #expect(found.runs == least.runs, "\(preemptions)")
+    }
+  }
+
   @Test func `at most so many schedules are tried`() {
     let found = explore(.exhaustive(preemptions: 5, most: 7), lostUpdateFree)
     #expect(found.runs == 7)
@@ -173,8 +212,8 @@ struct ExploreTests {
       ),
       // No choice at all, but time.
       (0, { number in if number == 6 { try co_delay(.seconds(1)) } }),
-      // No choice at all, but a failure.
-      (0, { number in if number == 6 { throw Lost() } }),
+      // One coroutine less.
+      (0, { number in try co_scope { scope in for _ in 0..<(number < 6 ? 3 : 2) { scope.launch {} } } }),
     ]
     for (number, (expected, body)) in bodies.enumerated() {
       let runs = Counter()
@@ -184,6 +223,87 @@ struct ExploreTests {
       #expect(found.runs == 3, "\(number)")
       #expect((found.failure?.error as? Exploration.NondeterminismError)?.step == expected, "\(number)")
     }
+  }
+
+  @Test func `what differs is said with the coroutine and the choice`() throws {
+    for strategy in [Exploration.Strategy.random(), .exhaustive()] {
+      let runs = Counter()
+      let found = explore(strategy) {
+        let count = runs.next() == 1 ? 3 : 4
+        try co_scope { scope in
+          for number in 0..<count { scope.launch(name: "member \(number)") {} }
+        }
+      }
+      let failure = try #require(found.failure)
+      let error = try #require(failure.error as? Exploration.NondeterminismError)
+      #expect("\(error)".contains("first at choice 0: \"member "), "\(error)")
+      #expect("\(error)".contains("of 4 that could run, where the other run had"), "\(error)")
+      #expect("\(error)".contains("SWIFT_DETERMINISTIC_HASHING"))
+    }
+  }
+
+  @Test func `the body's own error is not hidden by a run that cannot be repeated`() throws {
+    // The number of the run that fails alone: the first one, the one that repeats it, one that nothing repeats.
+    for failing in [1, 2, 5] {
+      let runs = Counter()
+      let failure = try #require(
+        explore(.random()) { if runs.next() == failing { throw Lost() } }.failure,
+        "\(failing)"
+      )
+      #expect(failure.error is Lost)
+      #expect(failure.description.contains("the same choices led to different runs"), "\(failure)")
+    }
+    let runs = Counter()
+    let found = explore(.exhaustive()) {
+      if runs.next() == 2 { throw Lost() }
+      try co_scope { scope in for _ in 0..<2 { scope.launch {} } }
+    }
+    #expect(found.failure?.error is Lost)
+  }
+
+  @Test(arguments: [1, 2, 1_000, Int.max]) func `a strategy looks for bugs of any depth`(depth: Int) {
+    let found = explore(.priorities(depth: depth, runs: 20), lostUpdateFree)
+    #expect(found.runs == 20)
+    #expect(found.failure == nil)
+  }
+
+  /// A strategy that would run nothing, or has a number that no schedule has.
+  enum Impossible: String, CaseIterable, Codable, Sendable {
+    case noSeeds, fewerSeeds, noRuns, fewerRuns, noDepth, fewerPreemptions, noSchedules
+
+    func make() {
+      switch self {
+      case .noSeeds: _ = Exploration.Strategy.random(seeds: 0)
+      case .fewerSeeds: _ = Exploration.Strategy.random(seeds: -1)
+      case .noRuns: _ = Exploration.Strategy.priorities(runs: 0)
+      case .fewerRuns: _ = Exploration.Strategy.priorities(runs: -7)
+      case .noDepth: _ = Exploration.Strategy.priorities(depth: 0)
+      case .fewerPreemptions: _ = Exploration.Strategy.exhaustive(preemptions: -1)
+      case .noSchedules: _ = Exploration.Strategy.exhaustive(most: 0)
+      }
+    }
+
+    var words: String {
+      switch self {
+      case .noSeeds: "with 0 seeds runs nothing"
+      case .fewerSeeds: "with -1 seeds runs nothing"
+      case .noRuns: "with 0 runs runs nothing"
+      case .fewerRuns: "with -7 runs runs nothing"
+      case .noDepth: "a depth of 0"
+      case .fewerPreemptions: "have -1 preemptions"
+      case .noSchedules: "at most 0 schedules runs nothing"
+      }
+    }
+  }
+
+  @Test(arguments: Impossible.allCases)
+  func `a strategy that would run nothing ends the process with a sentence`(_ strategy: Impossible) async {
+    let died = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
+      [strategy = strategy as Impossible] in
+      strategy.make()
+    }
+    let words = String(decoding: died?.standardErrorContent ?? [], as: UTF8.self)
+    #expect(words.contains(strategy.words), "\(words)")
   }
 
   @Test func `a body that only the choices determine may run twice`() {
@@ -236,13 +356,8 @@ struct ExploreTests {
     )
     #expect(failure.description.contains(#" "a\nb\u{1B}""#), "\(failure)")
     #expect(!failure.description.unicodeScalars.contains("\u{1B}"))
-    #expect("\(Exploration.TokenError(token: "a\nb"))" == #""a\nb" is no token of a run"#)
+    #expect("\(Exploration.TokenError(token: "a\nb", step: nil))" == #""a\nb" is no token of a run"#)
     #expect("\(World.UnknownHostError(name: "a\nb"))".hasPrefix(#"no host is called a\nb: "#))
-  }
-
-  @Test func `a token outlives a small edit: choices that no longer fit are in order`() throws {
-    let token = try #require(explore(.random(), lostUpdate).failure).token
-    #expect(explore(.replay(token)) { for _ in 0..<3 { co_point() } }.failure == nil)
   }
 
   @Test func `a thousand seeds give equal runs twice`() throws {

@@ -80,6 +80,97 @@ struct LinearizabilityTests {
     )
   }
 
+  private struct Topic: Sendable {
+    var kept: [Int] = []
+    var missed = 0
+    mutating func add(_ value: Int, capacity: Int) {
+      kept.append(value)
+      if kept.count > capacity {
+        kept.removeFirst()
+        missed += 1
+      }
+    }
+  }
+
+  @Test(arguments: [1, 2]) func `a broadcast is linearizable`(capacity: Int) {
+    check(Topic()) { history in
+      let broadcast = Broadcast<Int>(capacity)
+      let subscription = broadcast.subscribe()
+      let sending: @Sendable ([Int]) throws -> Void = { values in
+        for value in values {
+          co_point()
+          try history({ try broadcast.send(value) }) { model, count in
+            model.add(value, capacity: capacity)
+            return count == 1
+          }
+        }
+      }
+      return [
+        { try sending([1, 2]) },
+        { try sending([3, 4]) },
+        {
+          var seen = 0
+          while seen < 4 {
+            do {
+              try history({
+                let value = try subscription.receive()
+                seen += 1
+                return value
+              }) { model, answer in
+                if model.missed > 0 || model.kept.isEmpty { return false }
+                return model.kept.removeFirst() == answer
+              }
+            } catch let error as SubscriptionLaggedError {
+              seen += error.missed
+              history({ error.missed }) { model, missed in
+                // The receive was told before this: later misses may have come since.
+                defer { model.missed -= missed }
+                return model.missed >= missed
+              }
+            }
+          }
+        },
+      ]
+    }
+  }
+
+  @Test func `a watch is linearizable`() {
+    check(0) { history in
+      let watch = Watch(0)
+      let subscription = watch.subscribe()
+      return [
+        {
+          for value in [10, 20] {
+            co_point()
+            try history({ try watch.send(value) }) { model, _ in
+              model = value
+              return true
+            }
+          }
+        },
+        {
+          for _ in 0..<2 {
+            try history({
+              try watch.update { value in
+                co_point()
+                value += 1
+                return value
+              }
+            }) { model, answer in
+              model += 1
+              return model == answer
+            }
+          }
+        },
+        {
+          try history({ try subscription.receive() }) { model, answer in model == answer }
+          try history({ try watch.wait { $0 > 0 } }) { model, answer in model == answer }
+          history({ watch.value }) { model, answer in model == answer }
+        },
+      ]
+    }
+  }
+
   @Test func `a mutex is linearizable`() {
     check(false) { history in
       let lock = FairMutex()

@@ -3,6 +3,7 @@ import CoroutineNet
 import CoroutineTesting
 import Dispatch
 import Glibc
+import Synchronization
 import Testing
 
 /// The sockets of a world.
@@ -281,6 +282,30 @@ struct NetworkTests {
     #expect(one != other)
   }
 
+  @Test func `a connected datagram socket hears its peer alone`() throws {
+    let world = World()
+    try world.run {
+      world.network.host("server") {
+        let socket = try DatagramSocket.bind(.any(port: 53))
+        let stranger = try DatagramSocket.bind(.any(port: 54))
+        var buffer = [UInt8](repeating: 0, count: 8)
+        while true {
+          let (count, sender) = try buffer.withUnsafeMutableBytes { try socket.receive(into: $0) }
+          try stranger.send([0], to: sender)
+          try socket.send(Array(buffer[..<count].reversed()), to: sender)
+        }
+      }
+      try world.settle()
+      let socket = try DatagramSocket.connect(to: try SocketAddress.resolve("server", port: 53)[0])
+      var buffer = [UInt8](repeating: 0, count: 8)
+      for bytes in [[1, 2], [3, 4, 5]] as [[UInt8]] {
+        try socket.send(bytes)
+        let (count, sender) = try buffer.withUnsafeMutableBytes { try socket.receive(into: $0) }
+        #expect(Array(buffer[..<count]) == bytes.reversed() && sender == socket.peer)
+      }
+    }
+  }
+
   @Test func `datagrams arrive with their sender, and are lost on a partition`() throws {
     let world = World()
     try world.run {
@@ -466,4 +491,66 @@ struct NetworkBeforeTests {
     let said = result.map { String(decoding: $0.standardErrorContent, as: UTF8.self) } ?? ""
     #expect(said.contains("the network of a world that runs is changed inside of it"))
   }
+
+  // MARK: Pieces
+
+  /// A peer that writes `messages`, each in one write, and what the body reads of it, piece by piece.
+  @Sendable private static func readPieces(of messages: [[UInt8]]) throws -> [[UInt8]] {
+    World.current?.network.host("server") {
+      let connection = try Listener.bind(.any(port: 7)).accept()
+      for message in messages { try connection.write(message) }
+      try connection.shutdownWrite()
+      _ = try connection.read(upTo: 1)
+    }
+    try World.current?.settle()
+    let connection = try Connection.connect(host: "server", port: 7)
+    var pieces: [[UInt8]] = []
+    while case let piece = try connection.read(upTo: 100), !piece.isEmpty { pieces.append(piece) }
+    return pieces
+  }
+
+  @Test func `a write is read in one piece, in several, or with the next one, and nothing gets lost`() {
+    let message = Array(0..<10) as [UInt8]
+    let seen = Seen()
+    let found = explore(.random(seeds: 300)) {
+      let pieces = try Self.readPieces(of: [message, message])
+      #expect(pieces.flatMap { $0 } == message + message)
+      seen.insert("\(pieces.map(\.count))")
+    }
+    #expect(found.failure == nil)
+    for expected in ["[20]", "[10, 10]", "[1, 9, 10]", "[5, 5, 10]", "[9, 1, 10]", "[10, 1, 9]"] {
+      #expect(seen.all.contains(expected), "\(seen.all.sorted())")
+    }
+  }
+
+  @Test func `a reader that takes a piece for a message is found, and without need no piece is left in a failure`()
+    throws
+  {
+    let body: @Sendable () throws -> Void = {
+      if try Self.readPieces(of: [[1, 2, 3]]).first != [1, 2, 3] { throw Lost() }
+    }
+    #expect(explore(.inOrder, body).failure == nil)
+    for strategy in [Exploration.Strategy.random(), .priorities(), .exhaustive(preemptions: 1)] {
+      let failure = try #require(explore(strategy, body).failure)
+      #expect(failure.error is Lost)
+      #expect(failure.description.contains("0 switches, 1 fault,"), "\(failure)")
+      #expect(explore(.replay(failure.token), body).failure?.error is Lost)
+    }
+    // Its schedules are those without preemptions.
+    #expect(explore(.exhaustive(preemptions: 0), body).failure == nil)
+    let failure = try #require(
+      explore(.random()) {
+        if try Self.readPieces(of: [[1, 2, 3]]).flatMap({ $0 }) == [1, 2, 3] { throw Lost() }
+      }
+      .failure
+    )
+    #expect(failure.description.contains("0 switches, 0 faults,"), "\(failure)")
+  }
+}
+
+/// Texts that several runs of a body have seen.
+private final class Seen: Sendable {
+  private let texts = Mutex<Set<String>>([])
+  func insert(_ text: String) { texts.withLock { _ = $0.insert(text) } }
+  var all: Set<String> { texts.withLock { $0 } }
 }

@@ -1,4 +1,5 @@
 import Coroutine
+import CoroutineNet
 import CoroutineTesting
 import Testing
 
@@ -53,8 +54,79 @@ struct ShrinkTests {
     )
     let lines = "\(failure)".split(separator: "\n")
     #expect(lines.allSatisfy { $0.count <= 200 }, "\(failure)")
-    #expect(lines.contains { $0.hasPrefix("#2 \"a page of number 0\"") && $0.hasSuffix("  ended") }, "\(failure)")
-    #expect(lines.contains { $0.hasPrefix("#1 \"body\"") && $0.contains("  waiting for a job") }, "\(failure)")
+    #expect(lines.contains { $0.hasPrefix("#41 \"a page of number 39\"") && $0.hasSuffix("  ended") }, "\(failure)")
+    #expect(lines.contains { $0.hasPrefix("#1 \"body\"") && $0.hasSuffix("  ended") }, "\(failure)")
+  }
+
+  /// Many coroutines, a lot of time, many lines in the error, a server: what fails in every order.
+  private static let everyOrder: [@Sendable () throws -> Void] = [
+    {
+      for round in 0..<200 {
+        let jobs = (0..<10).map { number in co_launch(name: "\(round).\(number)") { try co_delay(.seconds(number)) } }
+        for job in jobs { try job.join() }
+      }
+      throw Lost()
+    },
+    {
+      for _ in 0..<30 { co_launch(name: "left behind") { try co_delay(.seconds(1)) } }
+    },
+    {
+      let channel = Channel<Int>()
+      try co_scope { scope in
+        for number in 0..<100 { scope.launch(name: "reader \(number)") { _ = try channel.receive() } }
+      }
+    },
+  ]
+
+  @Test(.timeLimit(.minutes(1)), arguments: everyOrder.indices)
+  func `what fails in every order is shrunk within five seconds, and told in at most 60 lines`(index: Int) throws {
+    for strategy in [Exploration.Strategy.random(from: 1), .exhaustive(preemptions: 1)] {
+      let clock = ContinuousClock()
+      let start = clock.now
+      let failure = try #require(explore(strategy, Self.everyOrder[index]).failure)
+      // The runs before and after the shrinking take a part of a second.
+      #expect(clock.now - start < .seconds(isSanitized ? 30 : 8))
+      let lines = "\(failure)".split(separator: "\n", omittingEmptySubsequences: false)
+      #expect(lines.count <= 61, "\(lines.count) lines: \(failure)")
+      #expect(lines.contains { $0.hasPrefix("CO_REPLAY=") })
+    }
+  }
+
+  @Test func `the library's own coroutines are left out`() throws {
+    let failure = try #require(
+      explore(.inOrder) {
+        guard let world = World.current else { return }
+        world.network.host("server") {
+          try Server.run(.any(port: 80)) { connection in try connection.write("hello\n".utf8) }
+        }
+        try world.settle()
+        let connection = try Connection.connect(host: "server", port: 80)
+        _ = try connection.read(upTo: 10)
+        throw Lost()
+      }
+      .failure
+    )
+    #expect("\(failure)".contains("\"server\""), "\(failure)")
+    let lines = "\(failure)".split(separator: "\n")
+    #expect(!lines.contains { $0.contains("\"accept") && $0.contains("launched at") }, "\(failure)")
+    #expect("\(failure)".contains("steps of the library's own"), "\(failure)")
+  }
+
+  @Test func `the table names the owner of a lock, and cuts no address`() throws {
+    let failure = try #require(
+      explore(.inOrder) {
+        let lock = FairMutex()
+        try co_scope { scope in
+          scope.launch(name: "owner") { try lock.withLock { try co_delay(.seconds(1)) } }
+          scope.launch(name: "waiter") { try lock.withLock {} }
+        }
+        throw Lost()
+      }
+      .failure
+    )
+    let line = try #require("\(failure)".split(separator: "\n").first { $0.contains("FairMutex") }, "\(failure)")
+    #expect(line.contains("held by #2 \"owner\""), "\(failure)")
+    #expect(line.contains(" 0x"), "\(failure)")
   }
 
   /// Fails by one preemption, or by two faults.

@@ -106,34 +106,6 @@ struct TaskTests {
     }
   }
 
-  @Test func `a callback that a real thread makes too late is a deadlock, which names the coroutine`() async throws {
-    let (isOver, isMade) = (DispatchSemaphore(value: 0), DispatchSemaphore(value: 0))
-    try await onOwnThread {
-      let error = #expect(throws: World.DeadlockError.self) {
-        try World().run {
-          let job = co_launch(name: "caller") {
-            try co_suspend { (done: Resumer<Int>) in
-              DispatchQueue(label: "real").async {
-                isOver.wait()
-                done.resume(1)
-                isMade.signal()
-              }
-            }
-          }
-          // Time passes, and does not help.
-          try co_delay(.seconds(60))
-          _ = try job.join()
-        }
-      }
-      #expect(error?.dump.contains("\"caller\"") == true)
-      #expect(error?.dump.contains("TaskTests.swift") == true)
-      #expect(error?.dump.contains("for a callback") == true)
-      // Its coroutine has been cancelled with the world.
-      isOver.signal()
-      isMade.wait()
-    }
-  }
-
   @Test func `a declared wait for a callback may be real, and one that a coroutine makes need not be declared`()
     async throws
   {

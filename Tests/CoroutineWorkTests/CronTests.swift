@@ -97,6 +97,24 @@ struct CronTests {
     #expect(throws: WorkScheduleError.self) { try WorkSchedule.cron("* * * * *", in: "Europe/Atlantis") }
   }
 
+  @Test(
+    arguments: [
+      .nan, .infinity, 1e19, 1e18, 1e15, 9e14, 1e12, 0, -1e12, -1e15, -1e18, -1e19, -.infinity,
+    ] as [Double]
+  )
+  func `any date has its next ticks or none, and no rule of a schedule counts too far`(seconds: Double) throws {
+    let schedules =
+      try [
+        .every(.seconds(1)), .every(.seconds(Int64.max)), .cron("* * * * *"), .cron("0 3 * * *", in: "Europe/Berlin"),
+        .cron("*/5 * * * *", in: "Europe/Berlin"), .cron("0 0 29 2 *"), .cron("30 2 29 2 mon", in: "America/New_York"),
+      ] as [WorkSchedule]
+    for schedule in schedules {
+      let ticks = schedule.ticks(from: Date(timeIntervalSince1970: seconds), count: 2).map(\.timeIntervalSince1970)
+      #expect(ticks.count == (seconds < 1e15 ? 2 : 0), "\(schedule.rule): \(ticks)")
+      #expect(ticks.allSatisfy { $0 >= seconds } && ticks == ticks.sorted(), "\(schedule.rule): \(ticks)")
+    }
+  }
+
   @Test func `a period has its ticks since 1970`() {
     let ticks = WorkSchedule.every(.seconds(90)).ticks(from: date("1970-01-01T00:01:00Z"), count: 2)
     #expect(ticks.map(\.timeIntervalSince1970) == [90, 180])

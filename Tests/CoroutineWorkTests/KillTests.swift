@@ -6,7 +6,7 @@ import Foundation
 import Testing
 
 /// Worker processes that are killed, stopped, and cut off from their server.
-@Suite("Workers that die", .serialized, .timeLimit(.minutes(10)))
+@Suite("Workers that die", .serialized, .timeLimit(.minutes(60)))
 struct KillTests {
   /// Child processes that work the queue.
   private final class Workers: @unchecked Sendable {

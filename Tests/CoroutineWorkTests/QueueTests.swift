@@ -1,9 +1,10 @@
 #if Postgres
 import Coroutine
 import CoroutinePostgres
-import CoroutineWork
 import Foundation
 import Testing
+
+@testable import CoroutineWork
 
 @Suite("Queues", .serialized, .timeLimit(.minutes(5)))
 struct QueueTests {
@@ -209,6 +210,43 @@ struct QueueTests {
     }
   }
 
+  @Test func `what is too large or has no place in the tables is an error, and the process goes on`() async throws {
+    try await withSchema { db, schema in
+      // On a server and in memory.
+      let queues = [
+        WorkQueue<Task>("q", on: db, schema: schema, options: quick(attempts: 1)),
+        WorkQueue<Task>("q", on: WorkMemory().pool(), options: quick(attempts: 1)),
+      ]
+      for queue in queues {
+        let (core, isInMemory) = (queue.core, queue.core.table.memory != nil)
+        let (id, _) = try queue.add(Task(number: 1), on: core.db)
+        let kinds = Log<PostgresError.Kind?>()
+        try beside {
+          try queue.work { job in
+            kinds.add(kind { try job.save(Array(repeating: 7, count: 65_537)) })
+            #expect(job.checkpoint == nil)
+            try job.save([1])
+          }
+        } _: {
+          try eventually { try queue.job(id)?.state == .completed }
+        }
+        #expect(kinds.all == [.decoding])
+        let error = #expect(throws: PostgresError.self) { try queue.add(Task(number: 1, text: "a\0b"), on: core.db) }
+        #expect(error?.kind == .decoding && error?.message.contains("zero byte") == true, "\(isInMemory)")
+        for seconds in [1e12, 1e15, 1e300, .infinity, -1e12, -.infinity] {
+          let at = Date(timeIntervalSince1970: seconds)
+          let draft = try queue.draft(Task(number: 1), at: at)
+          #expect(kind { try Work.enqueue([draft], on: core.db) } == .server || seconds == 1e12)
+          #expect(kind { try queue.add(Task(number: 1), on: core.db, at: at) } == .server || seconds == 1e12)
+        }
+        #expect(try queue.jobs(.completed, limit: -1).isEmpty)
+        let missing = #expect(throws: WorkError.noSuchJob(-1)) { try queue.retry(-1) }
+        #expect(missing?.description == "there is no job -1; the numbers of jobs begin at 1")
+        #expect(throws: WorkError.noSuchJob(-1)) { try queue.cancel(-1) }
+      }
+    }
+  }
+
   @Test func `a paused queue gives out no jobs until it is resumed`() async throws {
     try await withSchema { db, schema in
       let queue = WorkQueue<Task>("q", on: db, schema: schema, options: quick())
@@ -313,6 +351,37 @@ struct QueueTests {
       #expect(try record.payload.get().text == evil)
       #expect(record.errors == [evil])
     }
+  }
+
+  @Test func `the benchmark's script has the statements that a worker sends`() async throws {
+    let root = URL(fileURLWithPath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
+      .deletingLastPathComponent()
+    let script = try String(contentsOf: root.appendingPathComponent("Benchmarks/work.pgbench"), encoding: .utf8)
+    func normal(_ text: String) -> String {
+      text.replacingOccurrences(of: "\"", with: "").split(whereSeparator: \.isWhitespace).joined(separator: " ")
+    }
+    try await co_launch {
+      // A pool that keeps what would be sent.
+      let memory = WorkMemory()
+      let db = memory.pool()
+      let table = JobTable(queue: "bench", schema: "work")
+      _ = try table.claim(1, lease: .seconds(30), worker: "pgbench", db)
+      try db.transaction { t in
+        _ = try table.lock(7, fence: 8, t)
+        _ = try table.complete(7, fence: 8, hasKey: false, isDeleted: false, t)
+      }
+      let values = [
+        ["'bench'", "'bench'", "'work.fence'", "30000", "'pgbench'"], [":id", ":fence"], [":id", ":fence"],
+      ]
+      for (statement, values) in zip(memory.committed, values) {
+        var text = statement.description
+        for (number, value) in values.enumerated() {
+          text = text.replacingOccurrences(of: "$\(number + 1)", with: value)
+        }
+        #expect(normal(script).contains(normal(text)), "\(normal(text))")
+      }
+      #expect(memory.committed.count == 3)
+    }.value
   }
 }
 #endif

@@ -198,6 +198,50 @@ struct ScheduleTests {
     }
   }
 
+  // A schedule has no events, so what is repeated for ever would be silence.
+  @Test func `what the server refuses each time ends the schedule with an error`() async throws {
+    try await withSchema { db, schema in
+      let queue = WorkQueue<Task>("q", on: db, schema: schema, options: quick())
+      let random = String((0..<9_000).map { _ in Character(UnicodeScalar(UInt8.random(in: 65...90))) })
+      #expect(state { try queue.schedule("a\0b", .every(.seconds(1))) { _ in Task(number: 1) } } == "22021")
+      #expect(state { try queue.schedule(random, .every(.seconds(1))) { _ in Task(number: 1) } } == "54000")
+      #expect(kind { try queue.schedule("s", .every(.seconds(1))) { _ in Task(number: 1, text: "\0") } } == .decoding)
+      // A rule of the program's own.
+      try db.run("alter table \(identifier: schema).job add check (payload->>'text' <> 'no')")
+      #expect(state { try queue.schedule("c", .every(.seconds(1))) { _ in Task(number: 1, text: "no") } } == "23514")
+      #expect(try queue.counts().values.allSatisfy { $0 == 0 })
+    }
+  }
+
+  // What is over soon, and what an operator does, is repeated.
+  @Test(arguments: ["08006", "53300", "55P03", "57014", "58030", "25006", "26000", "40001"])
+  func `what another try may mend does not end the schedule`(code: String) async throws {
+    try await withSchema { db, schema in
+      let queue = WorkQueue<Task>("q", on: db, schema: schema, options: quick())
+      try db.run(
+        """
+        create function \(identifier: schema).refuse() returns trigger language plpgsql as $$ begin
+          if nextval('\(identifier: schema).tries') < 3 then
+            raise 'no' using errcode = '\(SQL(unchecked: code))';
+          end if;
+          return new;
+        end $$
+        """
+      )
+      // A sequence counts what is rolled back, too.
+      try db.run("create sequence \(identifier: schema).tries")
+      try db.run(
+        """
+        create trigger refuse before insert on \(identifier: schema).schedule for each row
+          execute function \(identifier: schema).refuse()
+        """
+      )
+      try beside({ try queue.schedule("s", .every(.seconds(1))) { _ in Task(number: 1) } }) {
+        try eventually { try queue.counts()[.available]! >= 1 }
+      }
+    }
+  }
+
   @Test func `a schedule adds jobs by the real clock, in two programs at once`() async throws {
     try await withSchema { db, schema in
       let queue = WorkQueue<Double>("q", on: db, schema: schema, options: quick())

@@ -1,9 +1,10 @@
 #if Postgres
 import Coroutine
 import CoroutinePostgres
-import CoroutineWork
 import Foundation
 import Testing
+
+@testable import CoroutineWork
 
 @Suite("Workers and their leases", .serialized, .timeLimit(.minutes(5)))
 struct WorkerTests {
@@ -45,6 +46,59 @@ struct WorkerTests {
       }
       #expect(refused.all == [.leaseLost])
       #expect(try db.all("select attempt from \(identifier: schema).effect", as: Int.self) == [2])
+    }
+  }
+
+  enum Foreign: Int, CaseIterable { case lease, renew, save, finish, snooze }
+
+  // Errors of another job or of a lease say nothing of this job.
+  @Test func `a handler that throws the loss of something else has failed`() async throws {
+    try await withSchema(connections: 10) { db, schema in
+      let other = WorkQueue<Task>("other", on: db, schema: schema, options: quick(lease: .seconds(60)))
+      let (lost, _) = try other.add(Task(number: 0), on: db)
+      let taken = ThreadMutex<WorkJob<Task>?>(nil)
+      let (hasJob, mayEnd) = (Latch(1), Latch(1))
+      let holder: @Sendable () throws -> Void = {
+        try other.work { job in
+          try db.run("update \(identifier: schema).job set fence = fence + 1000000 where id = \(lost)")
+          taken.withLock { $0 = job }
+          hasJob.countDown()
+          try mayEnd.wait()
+        }
+      }
+      try beside(holder) {
+        defer { mayEnd.countDown() }
+        try hasJob.wait()
+        let queue = WorkQueue<Task>("q", on: db, schema: schema, options: quick(lease: .seconds(60), attempts: 2))
+        let ids = try Foreign.allCases.map { try queue.add(Task(number: $0.rawValue), on: db).id }
+        let events = Log<String>()
+        let onEvent: @Sendable (WorkEvent) -> Void = { event in
+          switch event {
+          case .failed(let id, let attempt, _): events.add("\(id) failed \(attempt)")
+          case .leaseLost(let id): events.add("\(id) lost")
+          default: break
+          }
+        }
+        let work: @Sendable () throws -> Void = {
+          try queue.work(onEvent: onEvent) { job in
+            guard let foreign = taken.withLock({ $0 }) else { return }
+            switch Foreign(rawValue: job.payload.number) {
+            case .lease: throw RunningJob.loss(1)
+            case .renew: try foreign.renew()
+            case .save: try foreign.save([1])
+            case .finish: try foreign.finish { _ in }
+            default: try foreign.snooze(.seconds(1))
+            }
+          }
+        }
+        try beside(work) {
+          try eventually { try queue.counts()[.discarded] == ids.count && events.all.count >= 2 * ids.count }
+        }
+        for id in ids {
+          #expect(try queue.job(id)?.errors.count == 2)
+          #expect(events.all.filter { $0.hasPrefix("\(id) ") } == ["\(id) failed 1", "\(id) failed 2"])
+        }
+      }
     }
   }
 

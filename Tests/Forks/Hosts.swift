@@ -39,10 +39,13 @@ private final class InOrder: WorldPolicy {
   func chooseNext(_ candidates: UnsafeBufferPointer<Candidate>, continues: Bool, previous: UInt64) -> Int { 0 }
   func choose(_ count: Int) -> Int { 0 }
   func chooseFault(_ name: StaticString) -> Bool { false }
+  func chooseLate() -> Bool { false }
+  func chooseSplit() -> Bool { false }
   func stepFinished(_ id: UInt64, isUniversal: Bool, _ isDependent: (UInt64) -> Bool) {}
   func stepEnded(_ step: SimulatedStep) {}
   func deadlock(_ dump: String) -> any Error { Found(text: dump) }
   func leftRunning(_ dump: String) -> any Error { Found(text: dump) }
   func realWait(_ wait: String) -> any Error { Found(text: wait) }
+  func unhandled(_ error: CoroutineRuntime.UnhandledError) -> any Error { error.error }
   func overLimit(_ limit: UInt64?, _ dump: String) -> any Error { Found(text: dump) }
 }

@@ -2,22 +2,22 @@
 //
 // cco_start runs once, before the first context. Its order matters:
 //   1. The thread words have an address from load time on.
-//   2. Swift's lists are searched for on two threads of their own.
-//   3. The probes of floating point and of Tasks switch, on the careful path, because nothing is verified yet.
+//   2. The words of other runtimes are searched for on two threads of their own (Search.c).
+//   3. The probes of floating point and of the layer switch, on the careful path, because nothing is verified yet.
 //   4. Only then may `careful` become zero.
 #include "Internal.h"
+#include "Layer.h"
 #include "Stack/Lock.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <string.h>
 
 static __thread __attribute__((tls_model("initial-exec"))) cco_thread_words words;
 
 // Switches are careful until start-up has verified the fast path.
-cco_runtime_facts cco_facts = {.careful = 1};
-
-uint32_t cco_worlds = 0;
+cco_core_facts cco_facts = {.careful = 1};
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static atomic_bool started;
@@ -26,14 +26,15 @@ static _Thread_local bool starting;
 static char report[2048];
 cco_lock cco_report_lock;
 
-// Runs before main, because Swift code reads the thread's words before it makes a context.
+// Runs before main, because a layer reads the thread's words before it makes a context.
 __attribute__((constructor)) static void find_words(void) {
   char *here = (char *)&words;
   cco_facts.words_offset = here - cco_thread_pointer();
-  cco_facts.accesses_offset = (char *)&words.no_accesses - cco_thread_pointer();
-  cco_facts.task_locals_offset = (char *)&words.no_task_locals - cco_thread_pointer();
-  cco_facts.task_offset = cco_facts.executors_offset = cco_facts.exceptions_offset =
-      (char *)&words.no_state - cco_thread_pointer();
+  for (int i = 0; i < 2; i++) {
+    cco_facts.exchanged_offset[i] = (char *)&words.no_exchanged[i] - cco_thread_pointer();
+    cco_facts.state_offset[i] = (char *)&words.no_state - cco_thread_pointer();
+  }
+  cco_facts.exceptions_offset = (char *)&words.no_state - cco_thread_pointer();
 }
 
 bool cco_disable(uint32_t mitigations) {
@@ -42,30 +43,30 @@ bool cco_disable(uint32_t mitigations) {
   return true;
 }
 
-bool cco_is_disabled(cco_mitigation mitigation) { return (atomic_load(&disabled) & (unsigned)mitigation) != 0; }
+bool cco_is_disabled(uint32_t mitigation) { return (atomic_load(&disabled) & mitigation) != 0; }
 uint32_t cco_mitigations(void) { return atomic_load(&active); }
 
-void cco_mark_active(cco_mitigation mitigation, bool is_active) {
+void cco_mark_active(uint32_t mitigation, bool is_active) {
   if (is_active)
-    atomic_fetch_or(&active, (unsigned)mitigation);
+    atomic_fetch_or(&active, mitigation);
   else
-    atomic_fetch_and(&active, ~(unsigned)mitigation);
+    atomic_fetch_and(&active, ~mitigation);
 }
 
 static void write_report(void) {
   uint32_t sanitizers = cco_compiled_sanitizers();
-  snprintf(report, sizeof report,
-           "floating point   %s\n"
-           "access sets      %s\n"
-           "task-locals      %s\n"
-           "current Task     %s\n"
+  int length = snprintf(report, sizeof report, "floating point   %s\n", cco_floating_point_description());
+  if (cco_flow_layer != NULL) {
+    cco_flow_layer->describe(report + length, sizeof report - (size_t)length);
+    length += (int)strlen(report + length);
+  }
+  snprintf(report + length, sizeof report - (size_t)length,
            "C++ exceptions   %s\n"
            "stack guards     %s\n"
            "overflow report  %s\n"
            "switch path      %s\n"
            "annotations      %s%s%s%s\n",
-           cco_floating_point_description(), cco_accesses_description(), cco_task_locals_description(),
-           cco_tasks_description(), cco_exceptions_description(), cco_guard_description(), cco_overflow_description(),
+           cco_exceptions_description(), cco_guard_description(), cco_overflow_description(),
            cco_facts.careful ? "out of line (sanitizer annotations, or a mitigation that fell back)" : "inline",
            sanitizers & CCO_ADDRESS_SANITIZER ? "AddressSanitizer LeakSanitizer " : "",
            sanitizers & CCO_THREAD_SANITIZER ? "ThreadSanitizer " : "",
@@ -76,12 +77,13 @@ static void write_report(void) {
 static void run_start(void) {
   starting = true;
   atomic_store(&started, true);
+  if (cco_report_layer != NULL) cco_report_layer->start();
   cco_sanitizer_start();
   cco_stacks_start();
-  cco_swift_runtime_start(&cco_facts);
+  cco_search(&cco_facts);
   cco_floating_point_start();
-  cco_tasks_prove();
-  __atomic_store_n(&cco_facts.careful, cco_sanitizer_wants_careful() || cco_swift_runtime_wants_careful(),
+  if (cco_flow_layer != NULL) cco_flow_layer->prove();
+  __atomic_store_n(&cco_facts.careful, cco_sanitizer_wants_careful() || cco_search_wants_careful(),
                    __ATOMIC_RELEASE);
   starting = false;
 }
@@ -100,8 +102,8 @@ const char *cco_report(void) {
   return report;
 }
 
-// Makes the compiler save all callee-saved registers in this function's frame. cco_move_task_frames scans the frames of
-// the caller, and must find the values of registers there too.
+// Makes the compiler save all callee-saved registers in this function's frame. The layer may scan the frames of the
+// caller when they come back on another thread, and must find the values of registers there too.
 #if defined(__x86_64__)
 #define SAVE_REGISTERS() \
   __asm__ volatile("" : : "r"(__builtin_frame_address(0)) : "rbx", "r12", "r13", "r14", "r15", "memory")
@@ -114,9 +116,9 @@ const char *cco_report(void) {
 void cco_switch_carefully(cco_saved_context *from, cco_saved_context *to) {
   cco_thread_state state;
   bool has_state = cco_take_thread_state(&state);
-  cco_exchange_lists(from, to);
-  cco_thread()->running = to;
+  cco_exchange(from, to);
   void *stack = to->stack;
+  cco_thread()->running = cco_sanitizer_saved_stack(stack);
   to->stack = NULL;
   if (cco_facts.reconciles) cco_reconcile_floating_point(cco_sanitizer_saved_stack(stack));
   // A generator that a Task steps takes this path at each step, so the return predictor matters here too.
@@ -138,8 +140,8 @@ const char *cco_status_message(cco_status status) {
       return "the process has reached vm.max_map_count memory mappings while guarding a stack; raise it with "
              "'sysctl -w vm.max_map_count=1048576' or run on Linux 6.13 or later, where guards need no mapping";
     case CCO_OUT_OF_MEMORY:
-      return "the kernel refused address space for stacks; look at the limits 'ulimit -v' (RLIMIT_AS) and "
-             "vm.overcommit_memory";
+      return "the kernel refused address space for stacks; look at the limits 'ulimit -v' (RLIMIT_AS), "
+             "'ulimit -d' (RLIMIT_DATA) and vm.overcommit_memory";
     case CCO_NOT_RESUMABLE: return "cannot resume a context that is running or finished";
     case CCO_NOT_RUNNING: return "cannot suspend a context that is not running on this stack";
     case CCO_HAS_LIVE_FRAMES:

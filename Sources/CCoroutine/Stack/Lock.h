@@ -7,7 +7,7 @@
 //   FREE --lock--> TAKEN --unlock--> FREE           no thread waits: no system call
 //   TAKEN --lock by another--> CONTENDED --unlock--> FREE, one waiter woken
 //
-// Fork.c knows every lock of this kind, and frees it in a forked child.
+// A forked child inherits these locks as they were: who has one frees it there (Fork.c, and the layers' own handlers).
 #ifndef CCOROUTINE_LOCK_H
 #define CCOROUTINE_LOCK_H
 
@@ -50,11 +50,12 @@ static inline void cco_lock_leave(cco_lock *lock) {
     syscall(SYS_futex, &lock->word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
 }
 
-// The lock of the cells (Cells/Cells.c).
-extern cco_lock cco_cells_lock;
+// Stored without a wake-up, because a forked child has no other thread that waits.
+static inline void cco_lock_free_in_child(cco_lock *lock) {
+  atomic_store_explicit(&lock->word, CCO_LOCK_FREE, memory_order_release);
+}
+
 // The lock of the report (Start.c).
 extern cco_lock cco_report_lock;
-// The lock of the symbol tables (Inspect/Symbols.c).
-extern cco_lock cco_images_lock;
 
 #endif

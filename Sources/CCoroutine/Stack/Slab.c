@@ -76,6 +76,30 @@ static void publish(cco_slab *slab, char *base, size_t bytes, uint32_t size_clas
   atomic_store_explicit(&slab->version, version + 2, memory_order_release);
 }
 
+// Whether new memory is locked, and so resident at once (mlockall with MCL_FUTURE): a page that nobody has touched is.
+static bool is_new_memory_locked(void) {
+  size_t page = (size_t)sysconf(_SC_PAGESIZE);
+  unsigned char is_there = 0;
+  void *probe = mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (probe == MAP_FAILED) return false;
+  bool is_locked = mincore(probe, page, &is_there) == 0 && (is_there & 1) != 0;
+  munmap(probe, page);
+  return is_locked;
+}
+
+// Reserves address space. Locked memory is mapped without access, so that nothing of it gets resident; then its pages
+// are locked as they are touched, and the access comes last.
+static char *reserve(size_t bytes, bool is_locked) {
+  int access = PROT_READ | PROT_WRITE;
+  char *base = mmap(NULL, bytes, is_locked ? PROT_NONE : access, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (base == MAP_FAILED || !is_locked) return base;
+  // If it is refused, the memory is resident as any other of this process.
+  (void)mlock2(base, bytes, MLOCK_ONFAULT);
+  if (mprotect(base, bytes, access) == 0) return base;
+  munmap(base, bytes);
+  return MAP_FAILED;
+}
+
 cco_slab *cco_slab_map(uint32_t size_class, uint32_t wish) {
   size_t stride = cco_classes[size_class].stride;
   cco_slab *slab = free_entry();
@@ -83,8 +107,9 @@ cco_slab *cco_slab_map(uint32_t size_class, uint32_t wish) {
   size_t slots = wish < 1 ? 1 : wish;
   if (slots * stride > LARGEST_SLAB) slots = LARGEST_SLAB / stride;
   char *base = MAP_FAILED;
+  bool is_locked = is_new_memory_locked();
   while (slots >= 1) {
-    base = mmap(NULL, slots * stride, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    base = reserve(slots * stride, is_locked);
     if (base != MAP_FAILED) break;
     slots /= 2;
   }

@@ -154,14 +154,6 @@ void cco_stack_release(cco_context *context) {
   cco_lock_leave(&cco_pools_lock);
 }
 
-uint64_t cco_pooled_dirty(void) {
-  uint64_t count = 0;
-  cco_lock_take(&cco_pools_lock);
-  for (int i = 0; i < CCO_STACK_CLASSES; i++) count += cco_pools[i].hot_count;
-  cco_lock_leave(&cco_pools_lock);
-  return count;
-}
-
 cco_stack_counters cco_stacks(void) {
   cco_start();
   cco_stack_counters counters = {.mapped_bytes = cco_slab_mapped_bytes(), .guard = cco_guards_kind()};

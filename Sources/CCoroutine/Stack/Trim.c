@@ -66,7 +66,7 @@ static size_t cool(cco_pool *p, size_t keep) {
   return count;
 }
 
-// The number of walks that read stacks (Inspect/Walk.c), and whether one of them has kept slabs mapped; under
+// The number of walks that read stacks (Walk.c), and whether one of them has kept slabs mapped; under
 // `cco_pools_lock`.
 static uint32_t pins;
 static bool is_overdue;
@@ -132,6 +132,26 @@ void cco_forget_pins(void) {
   is_overdue = false;
 }
 
+// The most bytes of address space that the hot stacks which stay hot have, in each class. A stack may hold its whole
+// size of memory: how deep it was used is not known.
+static const size_t KEPT_BYTES = (size_t)64 << 20;
+
+// `keep`, or fewer if the stacks of the class are large.
+static size_t kept(int size_class, size_t keep) {
+  size_t most = KEPT_BYTES / cco_classes[size_class].stack;
+  return keep < most ? keep : most;
+}
+
+bool cco_has_surplus(size_t keep) {
+  // Before the runtime has started there are no classes, and no stacks.
+  bool has_surplus = false;
+  cco_lock_take(&cco_pools_lock);
+  for (int i = 0; i < CCO_STACK_CLASSES; i++)
+    if (cco_pools[i].hot_count > 0 && cco_pools[i].hot_count > 2 * kept(i, keep)) has_surplus = true;
+  cco_lock_leave(&cco_pools_lock);
+  return has_surplus;
+}
+
 size_t cco_trim(size_t keep) {
   cco_start();
   size_t trimmed = 0;
@@ -152,7 +172,7 @@ size_t cco_trim_surplus(size_t keep) {
     size_t needed = p->hot_count - p->least;
     p->least = p->hot_count;
     cco_lock_leave(&cco_pools_lock);
-    trimmed += cool(p, needed > keep ? needed : keep);
+    trimmed += cool(p, needed > kept(i, keep) ? needed : kept(i, keep));
     unmap_idle(p);
   }
   return trimmed;

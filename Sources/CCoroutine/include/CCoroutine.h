@@ -1,11 +1,15 @@
-// The C core of Coroutine: stacks and switches. It knows no queue, no job and no Swift type.
+// Stacks and switches, for programs in C, C++ and Swift: what a coroutine needs, and nothing of what runs it.
 //
-//   saved context   the state of a parked flow of control: a saved stack pointer, and the two list heads that Swift
-//                   keeps in thread-local storage for it (hazards 2 and 3). A coroutine has one, and so has the flow
-//                   that resumed it. A Task and C++ exceptions are rarer, and are saved in the flow's own frame
-//                   (hazards 14 and 15).
 //   context         a coroutine: a guarded stack whose top page holds this control block.
+//   saved context   the state of a parked flow of control: a saved stack pointer, and its values of the words that a
+//                   switch exchanges. A coroutine has one, and so has the flow that resumed it. What few flows have,
+//                   such as C++ exceptions that are being handled, is saved in the flow's own frame (hazards 14, 15).
 //   switch          parks the running flow in one saved context, and continues the flow parked in another.
+//
+// Use. `cco_create` makes a context, `cco_resume` runs it until it calls `cco_suspend` or returns, `cco_destroy` gives
+// its stack back. A context may be resumed by another thread each time; a body must not keep the address of a
+// thread-local over a suspension. Examples/CCore/numbers.c is a whole program. Nothing here starts a thread
+// that stays, but `cco_guard_thread` installs a handler for SIGSEGV and SIGBUS, and is optional.
 //
 // States of a context. The caller ensures that one thread at a time uses a context (by a scheduler's serial execution,
 // or a generator's claim).
@@ -32,16 +36,34 @@
 #include <stddef.h>
 #include <stdint.h>
 
+// What other compilers of C do not know: nullability, attributes for Swift, and before C23 the type of an enumeration.
+#if defined(__clang__)
+#define CCO_NONNULL_BEGIN _Pragma("clang assume_nonnull begin")
+#define CCO_NONNULL_END _Pragma("clang assume_nonnull end")
+#define CCO_SWIFT(attribute) __attribute__((swift_attr(attribute)))
+#else
+#define CCO_NONNULL_BEGIN
+#define CCO_NONNULL_END
+#define CCO_SWIFT(attribute)
+#define _Nullable
+#define _Nonnull
+#endif
+#if defined(__clang__) || defined(__cplusplus) || (defined(__STDC_VERSION__) && __STDC_VERSION__ >= 202311L)
+#define CCO_IS(type) : type
+#else
+#define CCO_IS(type)
+#endif
+
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-#pragma clang assume_nonnull begin
+CCO_NONNULL_BEGIN
 
 // ---------------------------------------------------------------------------------------------------- status codes
 
 /// The result of a call. Misuse is a result, never undefined behaviour; `cco_status_message` has the sentence.
-typedef enum cco_status : int32_t {
+typedef enum cco_status CCO_IS(int32_t) {
   CCO_OK = 0,
   CCO_STACK_TOO_LARGE = 1,   ///< beyond the largest size class (CCO_LARGEST_STACK)
   CCO_OUT_OF_MAPS = 2,       ///< vm.max_map_count reached while guarding a stack with mprotect
@@ -59,81 +81,36 @@ const char *cco_status_message(cco_status status);
 /// The words of each thread. They are reached through `cco_thread()`, never by an address that is kept over a switch,
 /// because the same code may continue on another thread (hazard 4).
 typedef struct cco_thread_words {
-  void *_Nullable carrier;          ///< the Swift layer's Carrier that is mounted on this thread, NULL outside of any
-  // The next two have the layout of a job's (the Swift layer's Flow). They serve a thread outside of any coroutine.
-  uintptr_t owner;               ///< the number under which it owns locks, never reused; 0 before it has one
-  void *_Nullable locals;        ///< head of the CoroutineLocal bindings
-  void *_Nullable settling;      ///< the promises that the outermost settle on this thread has not settled yet
-  void *_Nullable no_accesses;   ///< replaces Swift's access list if that was not found
-  void *_Nullable no_task_locals;  ///< replaces Swift's task-local list if that was not found
-  /// The saved context that this thread switched to last. It lies on the stack that runs now: in a context's control
-  /// block or in a resumer's frame. Only the overflow report reads it, because an address is not enough (hazard 6).
+  void *_Nullable layer[8];      ///< belong to the layer above; all zero on a new thread
+  /// The saved stack pointer that this thread switched to last, so an address in the stack that runs now. (The address
+  /// of the saved context would not do: a coroutine that waits on a second stack is parked in the block of its first.)
+  /// Only the handler of faults reads it, because the address of a fault is not enough (hazard 6).
   const void *_Nullable running;
-  uintptr_t tasks_left;            ///< if waits inside of a Task are refused: the number of Tasks below a switch
-  uint32_t spin_locks;             ///< debug builds: the number of the Swift layer's spin locks that this thread holds
-  uint32_t thread_locks;           ///< debug builds: the number of its locks that may sleep
-  uint32_t lock_exemptions;        ///< debug builds: above zero while the thread may allocate under a lock
-  uint32_t thread_mutexes;         ///< debug builds: the number of ThreadMutexes that the flow on this thread holds
-  uint32_t thread_mutexes_below;   ///< debug builds: of these, the mutexes of the consumers below a generator's body
   const void *_Nullable found;       ///< the context that cco_context_here has found last on this thread, or NULL,
   const void *_Nullable found_low;   ///< the lowest address of its stack,
   uintptr_t found_maps;              ///< and the number of changes of the mappings at that time
-  void *_Nullable no_state[2];     ///< replace the words of a Task or of C++ exceptions if those were not found
+  void *_Nullable no_exchanged[2];   ///< replace the words that switches exchange, if there are none
+  void *_Nullable no_state[2];       ///< replace the words of a flow's state, or of C++ exceptions, if there are none
 } cco_thread_words;
 
-/// What a forked child may use.
-typedef enum cco_fork : uint32_t {
-  CCO_NOT_FORKED = 0,     ///< not a child; or a child that has begun to use the runtime, and is like any process since
-  CCO_FORKED_UNUSED = 1,  ///< a child of a process that had not used the runtime: it may use the runtime
-  CCO_FORKED_USED = 2,    ///< a child of a process that had used the runtime: it may not
-} cco_fork;
-
 /// The results of start-up. `cco_start` writes them once; offsets are from the thread pointer.
-typedef struct cco_runtime_facts {
-  intptr_t words_offset;        ///< of this thread's cco_thread_words
-  intptr_t accesses_offset;     ///< of the head of Swift's list of dynamic accesses, or of `no_accesses`
-  intptr_t task_locals_offset;  ///< of the head of Swift's task-local list, or of `no_task_locals`
-  intptr_t task_offset;         ///< of Swift's "current Task" word, or of `no_state`
-  intptr_t executors_offset;      ///< of the head of Swift's list of running executors, or of `no_state`
-  intptr_t exceptions_offset;   ///< of the C++ runtime's two words about exceptions, or of `no_state`
-  uint32_t careful;             ///< non-zero: switches go out of line (sanitizers, a mitigation that fell back)
-  uint32_t refuses_tasks;       ///< non-zero: a coroutine must not wait while it runs inside of a Task (hazard 14)
-  uint32_t reconciles;          ///< non-zero: this processor stalls on a changed MXCSR, so switches reconcile it;
-                                ///< decided by CPUID, or by the environment variable COROUTINE_RECONCILE (0 or 1)
-  uint32_t forked;              ///< a cco_fork (Fork.c), read by cco_forked
-  uint32_t used;                ///< bits of cco_use: what this process has begun to use (Fork.c)
-} cco_runtime_facts;
-// Sound because only cco_start writes it, once, before the first context exists; `forked` and `used` are atomic.
-// (Swift reads the attribute.)
-extern cco_runtime_facts cco_facts __attribute__((swift_attr("nonisolated(unsafe)")));
-
-/// The word of the lock of the promise graph (PromiseGraph.swift). It is here because Fork.c frees it in a child.
-extern uint32_t cco_promise_lock_word __attribute__((swift_attr("nonisolated(unsafe)")));
-static inline uint32_t *_Nonnull cco_promise_lock(void) { return &cco_promise_lock_word; }
+///
+/// Two pairs of words belong to other runtimes, such as a language's. The layer above finds them (Layer.h). Without a
+/// layer they are `no_exchanged` and `no_state`, which nothing sets.
+typedef struct cco_core_facts {
+  intptr_t words_offset;          ///< of this thread's cco_thread_words
+  intptr_t exchanged_offset[2];   ///< of words of which each flow of control has its own values
+  intptr_t state_offset[2];       ///< of words that few flows set; the first is set only while the second is
+  intptr_t exceptions_offset;     ///< of the C++ runtime's two words about exceptions
+  uint32_t careful;     ///< non-zero: switches go out of line (sanitizers, a mitigation that fell back)
+  uint32_t reconciles;  ///< non-zero: this processor stalls on a changed MXCSR, so switches reconcile it; decided by
+                        ///< CPUID, or by the environment variable COROUTINE_RECONCILE (0 or 1)
+} cco_core_facts;
+// Sound because only cco_start writes it, once, before the first context exists. (Swift reads the attribute.)
+extern cco_core_facts cco_facts CCO_SWIFT("nonisolated(unsafe)");
 
 /// Sets all of `cco_facts`. Idempotent, thread-safe; every function below that makes a context calls it.
 void cco_start(void);
-
-/// What a forked child loses if its parent has used it: threads, timers, and the work that waits for them. Stacks,
-/// generators and locks survive.
-typedef enum cco_use : uint32_t {
-  CCO_USES_THREADS = 1,  ///< threads of the library: the worker pool, blocking calls, signals
-  CCO_USES_QUEUES = 2,   ///< Dispatch
-} cco_use;
-
-/// Whether this process already uses `what`: one load.
-static inline __attribute__((always_inline)) bool cco_uses(cco_use what) {
-  return __builtin_expect((__atomic_load_n(&cco_facts.used, __ATOMIC_RELAXED) & (uint32_t)what) != 0, 1);
-}
-
-/// What this process may use if it is a forked child: one load. It changes in fork, and at a child's first use.
-static inline __attribute__((always_inline)) cco_fork cco_forked(void) {
-  return (cco_fork)__atomic_load_n(&cco_facts.forked, __ATOMIC_RELAXED);
-}
-
-/// Called before the first use, and before any lock is taken or object made that a child could inherit in the middle of
-/// a change. Returns false in a forked child that may not use `what`. Any thread.
-bool cco_begin_use(cco_use what);
 
 /// The thread pointer, read anew at each use: `volatile` prevents the compiler from reusing one after a switch.
 static inline __attribute__((always_inline)) char *cco_thread_pointer(void) {
@@ -152,61 +129,18 @@ static inline __attribute__((always_inline)) cco_thread_words *cco_thread(void) 
   return (cco_thread_words *)(cco_thread_pointer() + cco_facts.words_offset);
 }
 
-/// Debug builds: ends the process with a sentence, because this thread holds a `lock` over `operation`. Allocates
-/// nothing. Resets the counts, so that code that runs before the end (abort's handlers) is not refused too.
-__attribute__((noreturn)) void cco_refuse_locked(const char *lock, const char *operation);
-
 /// Calls cco_start unless it has run: one load, which acquires what cco_start has written.
 static inline __attribute__((always_inline)) void cco_start_if_needed(void) {
   if (__builtin_expect(__atomic_load_n(&cco_facts.careful, __ATOMIC_ACQUIRE) != 0, 0)) cco_start();
 }
 
-/// An item of a task-local list: these words, and behind them the value, with the alignment of its type.
-typedef struct cco_task_local {
-  uintptr_t next;             ///< the next item, with bits for this item's kind; a value has none set
-  const void *key;
-  const void *_Nullable type; ///< Swift's metadata of the value
-} cco_task_local;
-
-/// False only if the calling flow has no task-local bindings. Called after cco_start.
-static inline __attribute__((always_inline)) bool cco_may_have_task_locals(void) {
-  const char *thread = cco_thread_pointer();
-  return (*(const uintptr_t *)(thread + cco_facts.task_locals_offset) |
-          *(const uintptr_t *)(thread + cco_facts.task_offset)) != 0;
-}
-
-/// The most recent task-local binding that the calling flow sees, in a Task or outside of one, and the binding after
-/// `item`. NULL at the end, and if the bindings cannot be read.
-const cco_task_local *_Nullable cco_task_locals(void);
-const cco_task_local *_Nullable cco_next_task_local(const cco_task_local *item);
-
-/// Makes `first` and its followers the bindings of the calling flow, which has none, until cco_leave_task_locals. At
-/// that call the flow must have exactly these bindings again. The items belong to the caller.
-void cco_enter_task_locals(const cco_task_local *first);
-void cco_leave_task_locals(void);
-
-/// Whether the bindings of a launching flow can be read (TaskLocals.c).
-bool cco_inherits_task_locals(void);
-
-/// The current Task of the calling code in Swift's view; NULL for none.
-void *_Nullable cco_current_task(void);
-
-/// Makes `task` the current Task of the calling code, and returns the old one. Changes nothing if that word was not
-/// found. The calling code must block `task`, or `task` is suspended until the calling code has ended. The caller
-/// restores the old one in the same frame. A Task that is made in between inherits the task-locals of `task`.
-void *_Nullable cco_exchange_task(void *_Nullable task);
-
-/// Whether a wait here would park a Task's synchronous part together with the coroutine. Called if `refuses_tasks`.
-bool cco_is_inside_task(void);
-
 // --------------------------------------------------------------------------------------------------------- contexts
 
 /// The state of a parked flow of control. Valid while that flow is parked.
 typedef struct cco_saved_context {
-  void *_Nullable stack;        ///< Boost's fcontext_t, the saved stack pointer; with sanitizers Sanitizer.c's record
-  void *_Nullable task_locals;  ///< head of Swift's task-local list (hazard 3)
-  void *_Nullable accesses;     ///< head of Swift's list of dynamic accesses (hazard 2)
-  void *_Nullable spare;        ///< with `accesses` the two words that Swift's functions need on the careful path
+  void *_Nullable stack;         ///< Boost's fcontext_t, the saved stack pointer; with sanitizers Sanitizer.c's record
+  void *_Nullable exchanged[2];  ///< this flow's values of the words at `cco_facts.exchanged_offset`
+  void *_Nullable spare;         ///< the layer's, for the careful path
 } cco_saved_context;
 
 /// Whether a flow is completely switched out into `saved`. `stack` is NULL while the flow runs. The next flow sets it
@@ -220,23 +154,18 @@ typedef struct cco_context cco_context;
 /// entry function is called again without a switch, because the stack already has its next body.
 typedef cco_saved_context *_Nullable (*cco_entry)(cco_context *context, void *_Nullable argument);
 
-typedef enum cco_state : uint32_t {
+typedef enum cco_state CCO_IS(uint32_t) {
   CCO_READY = 1,      ///< has a stack, no frames of the body yet
   CCO_RUNNING = 2,    ///< its body runs
   CCO_SUSPENDED = 3,  ///< parked with live frames
   CCO_FINISHED = 4,   ///< the body has returned; the stack holds nothing
 } cco_state;
 
-/// Escapes `count` bytes of UTF-8 for a line of a report (Escape.c), and returns the number of bytes written. That is
-/// at most `room`, and no character and no escape is cut. A text that does not fit ends with `…`, and `is_whole`
-/// becomes false. If `is_quoted`, quotation marks and backslashes are escaped too. Async-signal-safe.
-size_t cco_escape(char *out, size_t room, const char *text, size_t count, bool is_quoted, bool *is_whole);
-
-/// The owner of a stack, for the report of an overflow.
+/// The owner of a stack, for debuggers and for what a layer reports.
 typedef struct cco_label {
   uint64_t id;
   const char *_Nullable name;  ///< UTF-8, terminated; escaped for a place between quotation marks
-  const char *_Nullable file;  ///< of the launch site, `file_length` bytes, not terminated
+  const char *_Nullable file;  ///< where it was made: `file_length` bytes, not terminated
   uint32_t file_length;
   uint32_t line;
 } cco_label;
@@ -257,7 +186,7 @@ struct cco_context {
   uint32_t slot_index;            ///< position in its slab
   void *slab;
   void *_Nullable base;           ///< frame of the function that calls the body, for cco_expect_returns; may be NULL
-  const cco_label *_Nullable label;  ///< the coroutine that uses the stack; valid while the body runs
+  const cco_label *_Nullable label;  ///< the owner of the stack; valid while the body runs
 };
 
 /// One past the highest byte that frames may use: the control block lies right above.
@@ -274,6 +203,14 @@ cco_state cco_state_of(const cco_context *context);
 
 /// Gives the stack of a READY or FINISHED context back to the pool. Returns CCO_HAS_LIVE_FRAMES otherwise.
 cco_status cco_destroy(cco_context *context);
+
+/// Calls `body` with `argument` on a stack of at least `stack_size` bytes, as part of the calling flow: what the
+/// caller's frames hold, holds in the body, also if the flow parks there and continues on another thread. `label` is
+/// for reports. `flow` becomes the `argument` of the context, by which the caller knows whose stack it is. Returns
+/// CCO_OK when `body` has returned, or a status of cco_create, and `body` was not called. The body begins with the
+/// default rounding mode.
+cco_status cco_call_on_stack(size_t stack_size, void (*body)(void *_Nullable argument), void *_Nullable argument,
+                             const cco_label *_Nullable label, void *_Nullable flow);
 
 cco_status cco_refuse_resume(const cco_context *context);
 cco_status cco_refuse_suspend(const cco_context *context);
@@ -292,7 +229,7 @@ enum { CCO_STACK_CLASSES = 7 };
 uint32_t cco_stack_class(size_t stack_size);
 
 /// How stacks are guarded on this machine.
-typedef enum cco_guard_kind : uint32_t {
+typedef enum cco_guard_kind CCO_IS(uint32_t) {
   CCO_GUARD_MARKERS = 1,   ///< MADV_GUARD_INSTALL: no mapping is split
   CCO_GUARD_MPROTECT = 2,  ///< mprotect: two mappings a stack, bounded by vm.max_map_count
 } cco_guard_kind;
@@ -307,9 +244,9 @@ typedef struct cco_stack_counters {
 } cco_stack_counters;
 cco_stack_counters cco_stacks(void);
 
-/// The number of hot stacks in the pool, as in the counters. Does not start the runtime: a program that has made no
-/// context has none, and may be about to exit.
-uint64_t cco_pooled_dirty(void);
+/// Whether a size class has more than twice as many hot stacks in the pool as cco_trim_surplus keeps of it. Does not
+/// start the runtime: a program that has made no context has no stacks, and may be about to exit.
+bool cco_has_surplus(size_t keep);
 
 /// Returns the memory of pooled stacks to the kernel, in bulk, the longest unused first. The `keep` most recent ones of
 /// each size class stay hot. Unmaps slabs that have no stack in use, except one of each class. Returns the number of
@@ -317,13 +254,9 @@ uint64_t cco_pooled_dirty(void);
 size_t cco_trim(size_t keep);
 
 /// As cco_trim, but only for stacks that were not used since the last call: the stacks of a steady load stay hot, the
-/// stacks of a burst are trimmed. Called every few seconds while many stacks are pooled.
+/// stacks of a burst are trimmed. It keeps stacks of 64 MiB of each size class at most, because stacks that were used
+/// to their ends hold that much. Called every few seconds while many stacks are pooled.
 size_t cco_trim_surplus(size_t keep);
-
-/// Returns the memory below the saved stack pointers of `count` coroutines, which are parked, and which the caller
-/// keeps from being resumed, to the kernel, in whole pages. Returns the number of stacks that have such pages, with
-/// memory or without. Takes 0.2 µs a stack, and about as much for each page with memory.
-size_t cco_drop_dead_pages(const cco_context *const _Nonnull *_Nonnull held, size_t count);
 
 /// The number of stacks in use, as in the counters: one load.
 uint64_t cco_stacks_in_use(void);
@@ -336,88 +269,22 @@ const cco_context *_Nullable cco_context_at(const void *address, bool *_Nullable
 /// the same context before.
 const cco_context *_Nullable cco_context_here(void);
 
-// ----------------------------------------------------------------------------------------------------------- cells
-
-/// The number of bytes of a cell: the memory of a job (Job.swift).
-#define CCO_CELL_BYTES 256
-
-/// A cell, aligned to 64 bytes, with undefined content. Any thread; a few instructions, unless the thread's cells are
-/// used up. Ends the process with a sentence if there is no memory.
-void *cco_cell_take(void);
-
-/// Gives a cell back. Any thread, also another one than that which has taken it.
-void cco_cell_give(void *cell);
-
-/// About how many cells no thread keeps for itself.
-uint64_t cco_cells_pooled(void);
-
-/// Returns the memory of cells that were not used since the last call to the kernel, except for `keep` of them, in
-/// blocks of 64 KiB all of whose cells are free. Returns the number of trimmed cells. Takes some tens of ns a cell. If
-/// it finds few such blocks, some of the next calls look at no cell.
-size_t cco_cells_trim(size_t keep);
-
-/// The number of calls of cco_cells_trim that have looked at cells.
-uint64_t cco_cells_walks(void);
-
-// ------------------------------------------------------------------------------------------------- Swift objects
-
-// A retain without the atomic instruction, for an object that no other thread has yet.
-extern void *swift_nonatomic_retain(void *object);
-static inline __attribute__((always_inline)) void cco_retain_unshared(void *object) {
-  (void)swift_nonatomic_retain(object);
-}
-
-// Retains a Swift object whose memory is valid, unless it is in its deinit; returns whether it has retained it.
-extern void *swift_tryRetain(void *object);
-static inline __attribute__((always_inline)) bool cco_try_retain(void *object) {
-  return swift_tryRetain(object) != 0;
-}
-
-// A reference to a Swift object's memory only, as an `unowned` variable has it: the memory stays readable after the
-// object's deinit.
-extern void *swift_unownedRetain(void *object);
-extern void swift_unownedRelease(void *object);
-static inline __attribute__((always_inline)) void cco_retain_memory(void *object) { (void)swift_unownedRetain(object); }
-static inline __attribute__((always_inline)) void cco_release_memory(void *object) { swift_unownedRelease(object); }
-
-// Whether a Swift object has one strong reference and is not in its deinit, as `isKnownUniquelyReferenced` says.
-extern bool swift_isUniquelyReferenced_nonNull_native(const void *object);
-static inline __attribute__((always_inline)) bool cco_has_one_reference(void *object) {
-  return swift_isUniquelyReferenced_nonNull_native(object);
-}
-
-/// Hazard 16: every retain before this line happens before every store after it. No instruction.
-///
-/// LLVM's optimizer for Swift moves a retain down past stores, atomic ones included. After the store that gives up a
-/// lock, or that publishes an outcome, another thread may already have released the object.
-static inline __attribute__((always_inline)) void cco_order_retains(void) { __asm__ volatile("" ::: "memory"); }
-
-// -------------------------------------------------------------------------------------------------------- worlds
-
-/// The number of simulated worlds that run now. Any thread changes it, atomically, around the run of its world. It is
-/// read without order, because only the thread that runs a world must see its own change.
-extern uint32_t cco_worlds __attribute__((swift_attr("nonisolated(unsafe)")));
-
-static inline __attribute__((always_inline)) bool cco_has_worlds(void) {
-  return __builtin_expect(__atomic_load_n(&cco_worlds, __ATOMIC_RELAXED) != 0, 0);
-}
-
-static inline void cco_worlds_changed(int32_t difference) {
-  (void)__atomic_add_fetch(&cco_worlds, (uint32_t)difference, __ATOMIC_RELAXED);
-}
-
 // ------------------------------------------------------------------------------------------- overflow and reports
 
 /// Hazard 6: gives the calling thread an alternate signal stack, once, and installs the process-wide handler, once.
 /// Called before a thread runs coroutines.
 void cco_guard_thread(void);
 
+/// Gives a thread that cco_guard_thread has been called on its signal stack again, because foreign code may have switched
+/// it off, or have put its own there and released that. One system call.
+void cco_restore_signal_stack(void);
+
 /// Calls `body`. If it ends the thread (pthread_exit) instead of returning, the process ends with a sentence, as it
 /// does if the body of a coroutine ends its thread.
 void cco_call_to_its_end(void (*body)(void *_Nullable argument), void *_Nullable argument);
 
-/// Which sanitizers the C files were compiled with: the importer does not see `__has_feature`, so Swift asks here.
-typedef enum cco_sanitizers : uint32_t {
+/// Which sanitizers the C files were compiled with. Other languages do not see `__has_feature`, so they ask here.
+typedef enum cco_sanitizers CCO_IS(uint32_t) {
   CCO_ADDRESS_SANITIZER = 1,
   CCO_THREAD_SANITIZER = 2,
   CCO_LEAK_SANITIZER = 4,
@@ -425,27 +292,13 @@ typedef enum cco_sanitizers : uint32_t {
 } cco_sanitizers;
 uint32_t cco_compiled_sanitizers(void);
 
-/// Happens-before edges for TSan where it sees none (a continuation resumed from a dispatch thread). No code elsewhere.
-void cco_publish(const void *address);
-void cco_observe(const void *address);
-
-/// Between the two, TSan ignores the reads and writes of this thread: for calls into libraries whose synchronisation it
-/// does not see. No code elsewhere.
-void cco_unrecorded_begin(void);
-void cco_unrecorded_end(void);
-
-/// The mitigations of hazards.md, each a bit: for `cco_disable` and `cco_mitigations`.
-typedef enum cco_mitigation : uint32_t {
+/// The mitigations of hazards.md, each a bit: for `cco_disable` and `cco_mitigations`. The other bits are the layer's.
+typedef enum cco_mitigation CCO_IS(uint32_t) {
   CCO_MITIGATION_FLOATING_POINT = 1,
-  CCO_MITIGATION_ACCESSES = 2,
-  CCO_MITIGATION_TASK_LOCALS = 4,
   CCO_MITIGATION_GUARD_MARKERS = 8,
   CCO_MITIGATION_OVERFLOW_REPORT = 16,
   CCO_MITIGATION_GUARDS = 32,
-  CCO_MITIGATION_ACCESS_OFFSET = 64,  ///< finding the list head: without it the library's own functions are called
-  CCO_MITIGATION_TASKS = 128,
   CCO_MITIGATION_EXCEPTIONS = 256,
-  CCO_MITIGATION_TASK_MOVES = 512,  ///< taking a Task to another thread: without it a wait inside of one is refused
 } cco_mitigation;
 
 /// Switches mitigations off, before the first context is made, so that a test can show what each one prevents. Returns
@@ -455,23 +308,16 @@ bool cco_disable(uint32_t mitigations);
 /// The mitigations that are active.
 uint32_t cco_mitigations(void);
 
-/// Interrupts a thread of this process by SIGURG, and writes the frames of the coroutine that it runs into `frames`:
-/// the interrupted address, then return addresses, `most` at most. Returns their number; 0 if the thread runs no
-/// coroutine or does not answer within `nanoseconds`, if another thread asks meanwhile, if the program handles the
-/// signal, and in builds with a sanitizer. Blocks the caller until then. Any thread but that one (Inspect/AskThread.c).
-size_t cco_ask_thread(int thread, uintptr_t *frames, size_t most, uint64_t nanoseconds);
-
 /// A few lines of English: each hazard, whether its mitigation is active, and what it fell back to and why. Static
 /// storage.
 const char *cco_report(void);
 
-#pragma clang assume_nonnull end
+CCO_NONNULL_END
 
 #ifdef __cplusplus
 }
 #endif
 
-#include "CCoroutineInspect.h"
 #include "CCoroutineProcessor.h"
 #include "CCoroutineSwitch.h"
 

@@ -8,7 +8,7 @@
 extern "C" {
 #endif
 
-#pragma clang assume_nonnull begin
+CCO_NONNULL_BEGIN
 
 /// Prefetches what a new coroutine touches first: its control block (two cache lines), and 13 lines of frames below it.
 static inline __attribute__((always_inline)) void cco_prefetch(const cco_context *context) {
@@ -16,36 +16,9 @@ static inline __attribute__((always_inline)) void cco_prefetch(const cco_context
   for (int line = -13; line <= 1; line++) __builtin_prefetch(block + 64 * line, 1);
 }
 
-/// Prefetches what a switch to a parked coroutine touches first: the frames that it entered last. Reads the control
-/// block; prefetch that first.
-static inline __attribute__((always_inline)) void cco_prefetch_frames(const cco_context *context, int lines) {
-  // Atomic, because an immediately started coroutine may still be switching out on another thread (cco_is_parked). Then
-  // the prefetch is useless.
-  const char *frames = (const char *)__atomic_load_n(&context->parked.stack, __ATOMIC_RELAXED);
-  for (int line = 0; line < lines; line++) __builtin_prefetch(frames + 64 * line, 1);
-}
-
-/// Prefetches `count` cache lines in a row.
-static inline __attribute__((always_inline)) void cco_prefetch_lines(const void *address, int count) {
-  for (int line = 0; line < count; line++) __builtin_prefetch((const char *)address + 64 * line, 1);
-}
-
 /// Prefetches one cache line.
 static inline __attribute__((always_inline)) void cco_prefetch_line(const void *address) {
   __builtin_prefetch(address, 1);
-}
-
-/// Reads the processor's time stamp counter, without waiting for the instructions before it.
-static inline __attribute__((always_inline)) uint64_t cco_ticks(void) {
-#if defined(__x86_64__)
-  return __builtin_ia32_rdtsc();
-#elif defined(__aarch64__)
-  uint64_t ticks;
-  __asm__ volatile("mrs %0, cntvct_el0" : "=r"(ticks));
-  return ticks;
-#else
-#error "no time stamp counter is known for this processor"
-#endif
 }
 
 /// The address of the caller's frame.
@@ -100,7 +73,7 @@ static inline __attribute__((always_inline)) void cco_relax(void) {
 #endif
 }
 
-#pragma clang assume_nonnull end
+CCO_NONNULL_END
 
 #ifdef __cplusplus
 }

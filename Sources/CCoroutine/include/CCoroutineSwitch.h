@@ -13,7 +13,7 @@
 extern "C" {
 #endif
 
-#pragma clang assume_nonnull begin
+CCO_NONNULL_BEGIN
 
 /// boost::context::detail::transfer_t, two registers on both architectures.
 typedef struct cco_transfer {
@@ -65,7 +65,7 @@ static inline __attribute__((always_inline)) cco_transfer cco_jump_unpredicted(v
 #endif
 }
 
-/// `cco_switch` for the rare cases: a flow inside of a Task or of a C++ handler, sanitizers, fallbacks.
+/// `cco_switch` for the rare cases: a flow with state of its own, sanitizers, fallbacks.
 void cco_switch_carefully(cco_saved_context *from, cco_saved_context *to);
 
 /// Hazard 1: a jump that changes MXCSR stalls the pipeline for 130 ns, and after one inexact result the sticky
@@ -82,11 +82,11 @@ static inline __attribute__((always_inline)) void cco_reconcile_floating_point(v
 #endif
 }
 
-/// Whether a switch must take the careful path: always, or because the running flow is inside of a Task (hazard 14), of
-/// a `catch` block, or of a cleanup by an exception (hazard 15). One branch for all.
+/// Whether a switch must take the careful path: always, or because the running flow has state that few have: it is
+/// inside of a Task (hazard 14), of a `catch` block, or of a cleanup by an exception (hazard 15). One branch for all.
 static inline __attribute__((always_inline)) bool cco_must_be_careful(const char *thread) {
-  const char *executors = thread + cco_facts.executors_offset, *exceptions = thread + cco_facts.exceptions_offset;
-  return (cco_facts.careful | *(const uintptr_t *)executors | *(const uintptr_t *)exceptions |
+  const char *state = thread + cco_facts.state_offset[1], *exceptions = thread + cco_facts.exceptions_offset;
+  return (cco_facts.careful | *(const uintptr_t *)state | *(const uintptr_t *)exceptions |
           *(const uint32_t *)(exceptions + sizeof(void *))) != 0;
 }
 
@@ -98,14 +98,14 @@ static inline __attribute__((always_inline)) void cco_switch(cco_saved_context *
     cco_switch_carefully(from, to);
     return;
   }
-  void *_Nullable *accesses = (void *_Nullable *)(thread + cco_facts.accesses_offset);
-  void *_Nullable *locals = (void *_Nullable *)(thread + cco_facts.task_locals_offset);
-  from->accesses = *accesses;
-  *accesses = to->accesses;
-  from->task_locals = *locals;
-  *locals = to->task_locals;
-  ((cco_thread_words *)(thread + cco_facts.words_offset))->running = to;
+  void *_Nullable *first = (void *_Nullable *)(thread + cco_facts.exchanged_offset[0]);
+  void *_Nullable *second = (void *_Nullable *)(thread + cco_facts.exchanged_offset[1]);
+  from->exchanged[0] = *first;
+  *first = to->exchanged[0];
+  from->exchanged[1] = *second;
+  *second = to->exchanged[1];
   void *stack = to->stack;
+  ((cco_thread_words *)(thread + cco_facts.words_offset))->running = stack;
   to->stack = 0;
   if (cco_facts.reconciles) cco_reconcile_floating_point(stack);
   cco_transfer arrival = cco_jump_unpredicted(stack, from);
@@ -143,7 +143,11 @@ static inline __attribute__((always_inline)) cco_status cco_suspend(cco_context 
 /// Hazard 1 again: a body that changed the rounding mode must not leave it to the next body on the same stack.
 void cco_restore_floating_point(void);
 
-#pragma clang assume_nonnull end
+/// The same for a thread that runs one body of the program after the other, on every architecture: its rounding mode,
+/// and whether it flushes small numbers to zero.
+void cco_reset_floating_point(void);
+
+CCO_NONNULL_END
 
 #ifdef __cplusplus
 }

@@ -48,7 +48,7 @@ typedef struct chttp_message {
   uint8_t keeps_alive, has_length, is_chunked, is_upgrade, is_connect, is_head;
   chttp_refusal refusal;
   const char *error;   // never null; a constant, such as "HPE_INVALID_URL"
-  char *trailer_text;  // null without trailers
+  char *trailer_text;  // the trailers as they arrived; may be null without any
   uint32_t trailer_length, trailer_capacity;
   chttp_field inline_fields[CHTTP_INLINE_FIELDS];
 } chttp_message;
@@ -68,8 +68,13 @@ void chttp_expect_no_body(chttp_message *message);
 
 // Parses the body of a message with chunks. Copies the data of `count` bytes to `into`, which has room for as many,
 // and sets `copied` and `consumed`. The trailers, at most `most` bytes, become further `fields`, in `trailer_text`.
+// They are checked as a head is, and may have no field that belongs into one.
 chttp_state chttp_parse_chunks(chttp_message *message, const char *bytes, size_t count, char *into, size_t most,
                                size_t *copied, size_t *consumed);
+
+// Whether a field of that name says how long a message is, where it goes, or what becomes of its connection: all that
+// must be known before the body. Names are compared without case.
+int chttp_is_of_head(const char *name, size_t length);
 
 // The index of the next field of that name, from `from` on; -1 if there is none. Names are compared without case.
 int32_t chttp_find(const chttp_message *message, const char *bytes, const char *name, size_t length, uint32_t from);

@@ -18,6 +18,17 @@ void clinux_name_thread(const char *name);
 /// Whether the caller is the process's first thread.
 bool clinux_is_main_thread(void);
 
+/// Whether the calling thread runs a block of the main queue, or is the main thread before dispatch_main.
+bool clinux_is_in_main_queue(void);
+
+/// Whether the caller may call the next two functions: on the main thread, if a descriptor is free.
+bool clinux_can_serve_main_queue(void);
+/// Runs the blocks of the main queue; does nothing in one of them.
+void clinux_run_main_queue(void);
+/// Does so until the descriptor `wake` is readable: then it returns true. False after `nanoseconds`, if that is not
+/// negative.
+bool clinux_serve_main_queue(int wake, int64_t nanoseconds);
+
 /// The kernel's number of the calling thread.
 int clinux_thread_id(void);
 
@@ -50,7 +61,11 @@ void clinux_set_blocked_signals(uint64_t mask);
 /// Lets the calling thread get SIGURG, by which a stalled worker is asked where it is (AskThread.c).
 void clinux_let_in_questions(void);
 
-/// Starts a detached thread with the caller's signal mask. Returns 0 or an error number.
+/// Gives the calling thread, which runs bodies of the program one after the other, what it began with: no cancellation,
+/// the signal mask of the library's threads, the process's locale, and its name.
+void clinux_reset_thread(const char *name);
+
+/// Starts a detached thread with the caller's signal mask, `stack` bytes and a guard. Returns 0 or an error number.
 int clinux_start_thread(size_t stack, clinux_thread_body body, void *_Nullable argument);
 
 // Handled signals (Signal.c). One thread takes them, by clinux_take_signals.
@@ -64,8 +79,8 @@ int clinux_handle_signal(int signal);
 uint64_t clinux_take_signals(void);
 
 /// Restores the effect that `signal` had before clinux_handle_signal, and blocks the signal on the calling thread,
-/// which is the thread of clinux_take_signals.
-void clinux_release_signal(int signal);
+/// which is the thread of clinux_take_signals. Returns whether that effect has not been had yet: it was no handler.
+bool clinux_release_signal(int signal);
 /// Restores the former effect of all signals, in a forked child. A signal that arrived before has had that effect.
 void clinux_release_all_signals(void);
 
@@ -84,6 +99,12 @@ bool clinux_futex_wait(const uint32_t *word, uint32_t expected, uint64_t nanosec
 /// Wakes one thread that sleeps on `word`. The memory may be freed already: then nothing happens, or another thread
 /// wakes early. Keeps errno.
 void clinux_futex_wake(const uint32_t *word);
+
+/// Moves a descriptor that was just made, and is close-on-exec, to a number above 2. Returns the new number; -1 with
+/// errno, and `descriptor` is closed, if none is free. Negative numbers stay as they are (Descriptor.c).
+int clinux_above_standard(int descriptor);
+/// The same for two descriptors. Returns 0; a negative error number, and both are closed.
+int clinux_pair_above_standard(int ends[_Nonnull 2]);
 
 // Descriptors that can be read or written (Epoll.c).
 

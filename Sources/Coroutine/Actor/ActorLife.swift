@@ -14,7 +14,7 @@ import Synchronization
 //   job, record, supervision       set before any other thread knows the actor; constant
 //   asks, refusesAsks, lateCount   under `asksLock`, with the cells of this actor's askers (ActorRef.swift)
 //   scope, isResting, verdict,
-//   ending, watchers               under `lock`
+//   ending, watchers, hasLeft      under `lock`
 //   watching                       the actor's own coroutine
 //
 // Invariants
@@ -29,6 +29,9 @@ import Synchronization
 //  4. A watcher is in `watchers` until the end or until it is cancelled. The thread that takes it out, under the lock,
 //     decides: the end calls it once, a cancellation never does. A watcher that arrives after the end is called by the
 //     thread that adds it. A watcher that was cancelled before it arrived is not added.
+//  5. When the job's end is published, the actor is in no table (registry, group), on every way to end. `finish` comes
+//     before the end of a job that has run. For one that never ran, `willBeDropped` does it: it sets `hasLeft` and
+//     takes the watchers `.leaves` out, under the lock. So each is called by that thread, or by one that adds it later.
 //
 // Reference cycle. The actor holds its job, and the job's body holds the actor. The cycle ends with the body, at the
 // job's end. A job that was launched always reaches its end.
@@ -52,6 +55,7 @@ class ActorLife: @unchecked Sendable {
   @exclusivity(unchecked) private final var verdict: Verdict?
   @exclusivity(unchecked) private final var ending: ActorEnd?
   @exclusivity(unchecked) private(set) final var watchers: [ActorWatcher] = []
+  @exclusivity(unchecked) private final var hasLeft = false
 
   /// The watchers that this life has created; they are cancelled at its end.
   @exclusivity(unchecked) final var watching: [ActorWatcher] = []
@@ -206,10 +210,26 @@ class ActorLife: @unchecked Sendable {
     return beginDropAll()
   }
 
-  /// Called when the job is cancelled before it ran, before that is published; returns what runs users' code.
+  /// Called when the job ends without having run, before that is published; returns what runs users' code.
   func willBeDropped() -> @Sendable () -> Void {
     failAsks()
-    return beginDropAll()
+    let (left, dropAll) = (leaveTables(), beginDropAll())
+    return {
+      dropAll()
+      withExtendedLifetime(left) {}
+    }
+  }
+
+  /// Takes the actor out of all tables; returns what they held, because its release may run users' code.
+  private final func leaveTables() -> [any Sendable] {
+    lock.lock()
+    hasLeft = true
+    let leaving = watchers.filter(\.leavesTable)
+    if !leaving.isEmpty { watchers.removeAll(where: \.leavesTable) }
+    for watcher in leaving { watcher.watcherIndex = nil }
+    for (index, watcher) in watchers.enumerated() { watcher.watcherIndex = index }
+    lock.unlock()
+    return leaving.compactMap { $0.leaveTable() }
   }
 
   /// Publishes the end to all watchers.
@@ -241,6 +261,11 @@ class ActorLife: @unchecked Sendable {
   /// Adds a watcher, which is called at the end, or at once if the actor has ended.
   final func watch(_ watcher: ActorWatcher) {
     lock.lock()
+    if hasLeft, watcher.leavesTable {
+      lock.unlock()
+      _ = watcher.leaveTable()
+      return
+    }
     guard let ending else {
       // A cancellation changes the watcher's state first, and then calls `unwatch`. A watcher that is already done here
       // would never be removed.
@@ -302,7 +327,7 @@ private final class ActorEndCallback: WaitCallback, @unchecked Sendable {
   override func jobWillBeDropped() -> (@Sendable () -> Void)? { actor.willBeDropped() }
   override var isForeign: Bool { true }
   override func fire() {
-    actor.finish(.failure(CancellationError()))
+    actor.finish(actor.job?.completion.outcome(as: Void.self) ?? .failure(CancellationError()))
     actor.supervision?.isGone(actor)
   }
 }
@@ -359,7 +384,8 @@ public struct ActorEnd: Sendable {
 extension ActorMonitor {
   /// The error of an actor whose linked actor was cancelled or has failed.
   public struct LinkedActorError: Error, CustomStringConvertible {
-    /// The end of the linked actor.
+    /// The end of the linked actor; if that has failed with an error of this type, the end that its error has: the first
+    /// cause.
     public var end: ActorEnd
     /// Creates the error.
     public init(end: ActorEnd) { self.end = end }
@@ -380,22 +406,31 @@ extension ActorMonitor {
 /// Watches one actor, and is called at most once, at that actor's end.
 ///
 /// `watcherIndex` is the index in the target's list, under the target's lock. The thread that moves the state on takes
-/// `onEnd`:
+/// `action`:
 ///
 ///   WAITING --- fire ---> CALLED;  WAITING --- cancel ---> CANCELLED
 ///
 /// A watcher may be cancelled before it is armed, by a thread that got it from a creator that arms it later. In that
 /// case the target does not add it to its list.
 final class ActorWatcher: @unchecked Sendable {
-  // Sound because `state` decides which thread may touch `onEnd`, and a lock covers `watcherIndex`.
+  // Sound because `state` decides which thread may touch `action`, and a lock covers `watcherIndex`.
+  enum Action: Sendable {
+    /// Tells of the end; it may run users' code.
+    case tells(@Sendable (ActorEnd) -> Void)
+    /// Takes the actor out of a table, and returns what the table held. Runs no users' code, unless that is released.
+    case leaves(@Sendable () -> (any Sendable)?)
+  }
+
   let target: ActorLife
   @exclusivity(unchecked) var watcherIndex: Int?
   private let state = Shared(Atomic<UInt8>(ActorWatcher.waiting))
-  @exclusivity(unchecked) private var onEnd: (@Sendable (ActorEnd) -> Void)?
+  @exclusivity(unchecked) private var action: Action?
+  let leavesTable: Bool
 
-  init(_ target: ActorLife, _ onEnd: @escaping @Sendable (ActorEnd) -> Void) {
+  init(_ target: ActorLife, _ action: Action) {
     self.target = target
-    self.onEnd = onEnd
+    self.action = action
+    leavesTable = if case .leaves = action { true } else { false }
   }
 
   private static let (waiting, called, cancelled): (UInt8, UInt8, UInt8) = (0, 1, 2)
@@ -411,13 +446,24 @@ final class ActorWatcher: @unchecked Sendable {
   }
 
   func fire(_ end: ActorEnd) {
-    if leaves(to: Self.called) { onEnd.take()?(end) }
+    guard leaves(to: Self.called) else { return }
+    switch action.take() {
+    case .tells(let tell)?: tell(end)
+    case .leaves(let leave)?: _ = leave()
+    case nil: break
+    }
+  }
+
+  /// Fires a watcher `.leaves`, and returns what the table held.
+  func leaveTable() -> (any Sendable)? {
+    guard leaves(to: Self.called), case .leaves(let leave)? = action.take() else { return nil }
+    return leave()
   }
 
   func cancel() {
     guard leaves(to: Self.cancelled) else { return }
     target.unwatch(self)
-    onEnd = nil
+    action = nil
   }
 }
 
@@ -453,7 +499,7 @@ extension Mailbox {
     _ notice: @escaping @Sendable (ActorEnd) -> Message
   ) -> ActorMonitor {
     let core = core
-    let watcher = ActorWatcher(other.core) { core.channel.insist(.notice(notice($0))) }
+    let watcher = ActorWatcher(other.core, .tells { core.channel.insist(.notice(notice($0))) })
     return ActorMonitor([core.keep(watcher)])
   }
 
@@ -469,7 +515,8 @@ extension Mailbox {
   public func link<Other>(_ other: ActorRef<Other>) -> ActorMonitor {
     let (mine, theirs) = (core, other.core)
     return ActorMonitor([
-      mine.keep(ActorWatcher(theirs) { mine.follow($0) }), mine.keep(ActorWatcher(mine) { theirs.follow($0) }),
+      mine.keep(ActorWatcher(theirs, .tells { mine.follow($0) })),
+      mine.keep(ActorWatcher(mine, .tells { theirs.follow($0) })),
     ])
   }
 }
@@ -489,6 +536,8 @@ extension ActorLife {
   /// Fails this actor because a linked actor has ended, unless that actor was stopped.
   func follow(_ end: ActorEnd) {
     if case .stopped = end.exit { return }
+    // Along a chain of links the first cause is passed on: an error around an error for each link would have no bound.
+    if case .failed(let error as ActorMonitor.LinkedActorError) = end.exit { return endLife(.failed(error)) }
     endLife(.failed(ActorMonitor.LinkedActorError(end: end)))
   }
 }

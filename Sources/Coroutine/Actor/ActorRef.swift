@@ -147,7 +147,8 @@ public struct MailboxFullError: Error, CustomStringConvertible {
 // AskCell on the heap. The two point at each other while the ask is open:
 //
 //   the reply is used                                          SETTLED, and the answer is in the asker's frame
-//   the last copy of it is released unused, or the actor ends  SETTLED without an answer: ActorStoppedError
+//   the last copy of it is released unused                     SETTLED without an answer: ReplyDroppedError
+//   the actor ends                                             SETTLED without an answer: ActorStoppedError
 //   the asker is cancelled, times out, or cannot send          DETACHED; an answer after that is counted
 //
 // Invariants, under the actor's `asksLock`, which is the lock of the OneShot
@@ -161,11 +162,23 @@ public struct MailboxFullError: Error, CustomStringConvertible {
 @usableFromInline
 struct Asker<Answer> {
   /// The first field, so that a pointer to it is a pointer to the whole.
-  @usableFromInline var one: OneShot
+  @usableFromInline var head: AskerHead
   @usableFromInline var answer: Result<Answer, any Error>?
 
   @inlinable @inline(__always)
-  init(_ job: JobRef) { one = OneShot(job) }
+  init(_ job: JobRef) { head = AskerHead(one: OneShot(job)) }
+}
+
+/// The part of an `Asker` that does not depend on the answer's type.
+@usableFromInline
+struct AskerHead {
+  /// The first field, as above.
+  @usableFromInline var one: OneShot
+  /// Whether the reply was released unused, under the actor's `asksLock`.
+  @usableFromInline var isDropped = false
+
+  @inlinable @inline(__always)
+  init(one: OneShot) { self.one = one }
 }
 
 /// The state that all copies of a reply share.
@@ -204,6 +217,8 @@ class AskCell: @unchecked Sendable {
   private final func abandon() {
     actor.asksLock.lock()
     guard let asker else { return actor.asksLock.unlock() }
+    // The cell of an asker is that of an `Asker`, whose head it begins.
+    UnsafeMutableRawPointer(asker).assumingMemoryBound(to: AskerHead.self).pointee.isDropped = true
     _ = asker.settle()
     asker.closeAsk(of: actor)
     asker.wake(leaving: actor.asksLock.known)
@@ -240,10 +255,10 @@ extension ActorRef {
   /// ```
   ///
   /// - Returns: The answer, once the reply is used.
-  /// - Throws: The error that the reply was failed with. ``ActorStoppedError`` if the reply is released unused, or the
-  ///   actor ends or has ended. ``TimeoutError`` after `timeout`, which includes the wait for room in the mailbox.
-  ///   ``CoroutineError/wouldDeadlock`` if an actor asks itself. ``CoroutineError/notInCoroutine`` outside a coroutine;
-  ///   there, `Reply(_:)` answers a resumer.
+  /// - Throws: The error that the reply was failed with. ``ReplyDroppedError`` if the reply is released unused, as by a
+  ///   handler that throws. ``ActorStoppedError`` if the actor ends or has ended. ``TimeoutError`` after
+  ///   `timeout`, which includes the wait for room in the mailbox. ``CoroutineError/wouldDeadlock`` if an actor
+  ///   asks itself. ``CoroutineError/notInCoroutine`` outside a coroutine; there, `Reply(_:)` answers a resumer.
   ///
   /// Suspends. If the coroutine is cancelled, it throws at once. An answer that comes later is dropped, and counted in
   /// ``lateAnswers``.
@@ -287,7 +302,9 @@ extension ActorRef {
           core.asks.append(one.waiter)
           return true
         }
-        if case .none = asker.pointee.answer { throw ActorStoppedError() }
+        if case .none = asker.pointee.answer {
+          throw asker.pointee.head.isDropped ? ReplyDroppedError() : ActorStoppedError()
+        }
       } catch {
         one.withdraw(from: core)
         asker.deinitialize(count: 1)
@@ -327,7 +344,7 @@ extension ActorRef {
 /// actor. Using it never suspends.
 ///
 /// The answer need not be Sendable: it is given to the asker (`sending`). If all copies are released unused, the asker
-/// gets ``ActorStoppedError``. So a handler that throws, returns early or forgets to answer does not leave the asker
+/// gets ``ReplyDroppedError``. So a handler that throws, returns early or forgets to answer does not leave the asker
 /// waiting.
 public struct Reply<Answer>: Sendable {
   @usableFromInline let cell: AskCell
@@ -418,7 +435,7 @@ extension Reply where Answer: Sendable {
   /// print(try await total.value)
   /// ```
   ///
-  /// If it is released unused, it resumes with ``ActorStoppedError``.
+  /// If it is released unused, it resumes with ``ReplyDroppedError``.
   public init(_ resumer: Resumer<Answer>) {
     cell = ResumerCell<Answer>(report: { resumer.target.report($0) }, resume: { resumer.resume(with: $0) })
   }
@@ -449,7 +466,20 @@ private final class ResumerCell<Answer>: AskCell, @unchecked Sendable {
 
   override var isOpen: Bool { !isAnswered }
 
-  deinit { if !isAnswered { resume(.failure(ActorStoppedError())) } }
+  deinit { if !isAnswered { resume(.failure(ReplyDroppedError())) } }
+}
+
+/// The error of a question whose reply was released unused.
+///
+/// The actor may live on, and the next question be answered.
+public struct ReplyDroppedError: Error, CustomStringConvertible {
+  /// Creates the error.
+  public init() {}
+  /// A sentence that describes what happened.
+  public var description: String {
+    "the question got no answer: what handles it has thrown, returned early or forgotten the reply, or the mailbox "
+      + "has dropped it"
+  }
 }
 
 /// The error of a reply that was used twice, passed to ``CoroutineRuntime/unhandledErrorHandler``.
@@ -495,7 +525,7 @@ public final class ActorGroup<Message: Sendable>: @unchecked Sendable {
   @discardableResult
   public func join(_ actor: ActorRef<Message>) -> Bool {
     let core = actor.core
-    let watcher = ActorWatcher(core) { [weak self] _ in self?.remove(core) }
+    let watcher = ActorWatcher(core, .leaves { [weak self] in self?.remove(core) })
     lock.lock()
     let isNew = !list.contains { $0.actor.core === core }
     if isNew { list.append(Member(actor: actor, watcher: watcher)) }
@@ -510,7 +540,7 @@ public final class ActorGroup<Message: Sendable>: @unchecked Sendable {
   /// Returns false if it was not a member. Never suspends. May be called on any thread. Linear in the number of
   /// members.
   @discardableResult
-  public func leave(_ actor: ActorRef<Message>) -> Bool { remove(actor.core) }
+  public func leave(_ actor: ActorRef<Message>) -> Bool { remove(actor.core) != nil }
 
   /// The current members.
   public var members: [ActorRef<Message>] { lock.withLock { list.map(\.actor) } }
@@ -560,8 +590,8 @@ public final class ActorGroup<Message: Sendable>: @unchecked Sendable {
     return list[(nextIndex + list.count - 1) % list.count].actor
   }
 
-  @discardableResult
-  private func remove(_ core: ActorCore<Message>) -> Bool {
+  /// Removes an actor, and returns the handle that the group held.
+  private func remove(_ core: ActorCore<Message>) -> ActorRef<Message>? {
     lock.lock()
     var member: Member?
     if let index = list.firstIndex(where: { $0.actor.core === core }) {
@@ -570,7 +600,7 @@ public final class ActorGroup<Message: Sendable>: @unchecked Sendable {
     }
     lock.unlock()
     member?.watcher.cancel()
-    return member != nil
+    return member?.actor
   }
 }
 
@@ -609,7 +639,7 @@ public final class ActorRegistry: Sendable {
   /// - Throws: ``NameTakenError`` if another actor has the name; ``ActorStoppedError`` if this actor has ended.
   public func register<Message>(_ actor: ActorRef<Message>, as name: String) throws {
     let watcher = table.add(name, actor) { [table] number in
-      ActorWatcher(actor.core) { _ in table.remove(name, number) }
+      ActorWatcher(actor.core, .leaves { table.remove(name, number) })
     }
     guard let watcher else { throw NameTakenError(name: name) }
     actor.core.watch(watcher)
@@ -625,7 +655,7 @@ public final class ActorRegistry: Sendable {
   ///
   /// Returns false if no actor had it.
   @discardableResult
-  public func unregister(_ name: String) -> Bool { table.remove(name, nil) }
+  public func unregister(_ name: String) -> Bool { table.remove(name, nil) != nil }
 
   /// The registered names, sorted.
   public var names: [String] { table.names.sorted() }
@@ -642,7 +672,7 @@ private final class NameTable: @unchecked Sendable {
   // Sound because the lock covers all mutable state.
   private struct Entry {
     let number: Int
-    let actor: AnyObject
+    let actor: any Sendable
     let watcher: ActorWatcher
   }
 
@@ -653,12 +683,12 @@ private final class NameTable: @unchecked Sendable {
   /// In any order.
   var names: [String] { lock.withLock { Array(entries.keys) } }
 
-  func find(_ name: String) -> AnyObject? { lock.withLock { entries[name] }?.actor }
+  func find(_ name: String) -> (any Sendable)? { lock.withLock { entries[name] }?.actor }
 
   /// Adds an entry, and returns the watcher that will remove it.
   ///
   /// Returns nil if the name is taken.
-  func add(_ name: String, _ actor: AnyObject, _ makeWatcher: (Int) -> ActorWatcher) -> ActorWatcher? {
+  func add(_ name: String, _ actor: any Sendable, _ makeWatcher: (Int) -> ActorWatcher) -> ActorWatcher? {
     let number = lock.withLock {
       lastNumber += 1
       return lastNumber
@@ -671,14 +701,14 @@ private final class NameTable: @unchecked Sendable {
     return entry.watcher
   }
 
-  @discardableResult
-  func remove(_ name: String, _ number: Int?) -> Bool {
+  /// Removes an entry, and returns the handle that it held.
+  func remove(_ name: String, _ number: Int?) -> (any Sendable)? {
     lock.lock()
     var entry: Entry?
     if let found = entries[name], number == nil || number == found.number { entry = entries.removeValue(forKey: name) }
     lock.unlock()
     entry?.watcher.cancel()
-    return entry != nil
+    return entry?.actor
   }
 }
 

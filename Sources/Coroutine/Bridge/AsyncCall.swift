@@ -1,4 +1,4 @@
-internal import CCoroutine
+internal import CCoroutineRuntime
 import Synchronization
 
 // A coroutine waits for a Task that it has started for that purpose.
@@ -88,8 +88,8 @@ final class AsyncCall: @unchecked Sendable {
   @usableFromInline
   func hide() {
     carrier.pointee.job = nil
-    localsOfThread = cco_thread().pointee.locals
-    cco_thread().pointee.locals = nil
+    localsOfThread = cco_layer().pointee.locals
+    cco_layer().pointee.locals = nil
   }
 
   @usableFromInline var executor: any TaskExecutor { scheduler.taskExecutor }
@@ -139,7 +139,7 @@ final class AsyncCall: @unchecked Sendable {
   func wait(for task: Task<Void, Never>) throws {
     let job = one.job
     carrier.pointee.job = job
-    cco_thread().pointee.locals = localsOfThread
+    cco_layer().pointee.locals = localsOfThread
     // The first part may have cancelled this coroutine, and that interrupt did not find it running.
     if job.pointee.flags.load(ordering: .relaxed) & JobFlags.needsCancellationCheck != 0 { job.cancelScopes() }
     // Most calls end here: if the Task has ended on this stack, no other thread has the call.

@@ -34,8 +34,10 @@ import Synchronization
 /// - A body returns or throws. If it ends its thread (`pthread_exit`), the process ends with a sentence, because
 ///   nothing that the body's frames hold could be released.
 /// - `body` runs outside any coroutine. It may launch coroutines, but must not wait for them with the suspending verbs,
-///   which throw ``CoroutineError/notInCoroutine`` there. Its stack has 1 MiB. Its thread does not receive signals that
-///   are sent to the process.
+///   which throw ``CoroutineError/notInCoroutine`` there. Its stack has 8 MiB; a body that overflows it ends the
+///   process with a line that says so. Its thread does not receive signals that are sent to the process.
+/// - The rounding mode, the locale, the signal mask, the cancellation and the name of the thread, if `body` changes
+///   them, are what they were for the next body.
 /// - `body` may wait with ``Job/blockingWait()`` and ``Promise/blockingWait()``, also for coroutines that call
 ///   co_blocking. While it waits, its thread does not count towards the limit, so another thread may take its place.
 ///   Other locks and semaphores keep the thread.
@@ -109,7 +111,7 @@ extension CoroutineRuntime {
 // towards the limit meanwhile. Otherwise `limit` bodies that each wait for a coroutine that calls co_blocking would
 // keep the pool for ever. Bodies that wait for bodies without end meet the process's own limit on threads.
 //
-// A thread ends by the return of its function only; ThreadEnd.c ends a process whose body does it otherwise.
+// A thread ends by the return of its function only; Context.cpp ends a process whose body does it otherwise.
 //
 // Invariants, each true whenever the lock is free
 //  1. `threads` counts the threads that are STARTING, BUSY or IDLE, and `waiting` those that are WAITING. `threads`
@@ -371,8 +373,10 @@ final class BlockingThread: LimitedThread, @unchecked Sendable {
   private let name: String
   private static let number = Atomic<Int>(0)
 
-  /// A body that parses documents 200 levels deep in a debug build needs 420 KiB; only touched pages cost memory.
-  private static var stackBytes: Int { 1 << 20 }
+  /// What a thread of a program has.
+  ///
+  /// Documents of 511 levels need 1.6 MiB. Only touched pages cost memory.
+  private static var stackBytes: Int { 8 << 20 }
 
   fileprivate init(_ pool: BlockingPool) {
     self.pool = pool
@@ -408,8 +412,16 @@ final class BlockingThread: LimitedThread, @unchecked Sendable {
 
   private func serve() {
     clinux_name_thread(name)
+    cco_guard_thread()
     enter()
-    while let work = pool.next(for: self) { work.run() }
+    while let work = pool.next(for: self) {
+      work.run()
+      // The next body is another coroutine's, and may compute with what this one has set.
+      cco_reset_floating_point()
+      // An overflow of that body would be silent if this one has switched the signal stack off.
+      cco_restore_signal_stack()
+      clinux_reset_thread(name)
+    }
     leave()
     pool.threadWillEnd()
   }
@@ -473,7 +485,7 @@ private final class BlockingBody<Output: Sendable>: BlockingWork, @unchecked Sen
     let result = outcome()
     // Without a receiver, a value without `onUndelivered` and an error are released here.
     if cell.resume(result) == .detached, case .success(let value) = result, let onUndelivered {
-      Self.bound(locals.take()) { onUndelivered(value) }
+      LocalBinding.bound(locals.take()) { onUndelivered(value) }
     }
     drop()
   }
@@ -495,18 +507,8 @@ private final class BlockingBody<Output: Sendable>: BlockingWork, @unchecked Sen
   /// On return, the body and its captures have been released: the resumed coroutine finds none of them still held.
   private func outcome() -> Result<Output, any Error> {
     guard let body = body.take() else { return .failure(CoroutineError.abandoned) }
-    return Self.bound(onUndelivered == nil ? locals.take() : locals) { Result { try body() } }
-  }
-
-  /// Calls `run` with the bindings of the coroutine on this thread.
-  private static func bound<R>(_ locals: LocalBinding?, _ run: () -> R) -> R {
-    let outer = LocalBinding.exchange(locals.map(Unmanaged.passRetained))
-    locals?.enterTaskLocals()
-    defer {
-      locals?.leaveTaskLocals()
-      LocalBinding.exchange(outer)?.release()
-    }
-    return run()
+    let locals = onUndelivered == nil ? locals.take() : locals
+    return LocalBinding.bound(locals) { Result { try body() } }
   }
 }
 

@@ -188,7 +188,8 @@ extension UnsafeMutablePointer where Pointee == JobRecord {
 
   /// Waits until no scheduler inspects the frames of the job, whose wait the caller has claimed.
   func outlastInspection() {
-    while hold.isInspected { sched_yield() }
+    var wait = ShortWait()
+    while hold.isInspected { wait.pause() }
   }
 
   /// Whether a cancellation is visible to the job; passes nothing on.

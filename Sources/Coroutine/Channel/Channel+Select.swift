@@ -18,6 +18,23 @@ extension Channel {
     return single
   }
 
+  /// Creates a case of ``co_select(biased:_:)`` that receives all values that are there, as ``receiveAll()`` does.
+  ///
+  /// Ready as ``onReceive(_:)`` is. `body` receives the values in order; none at the end. If the channel was closed
+  /// with a cause and is drained, co_select throws the cause.
+  @inlinable
+  public func onReceiveAll<R>(_ body: @escaping (sending [Element]) throws -> R) -> SelectCase<R> {
+    onReceive { first in
+      // Sound because the senders gave the values away, and this is their one receiver.
+      nonisolated(unsafe) var values: [Element] = []
+      if let first {
+        values.append(first)
+        self.takeAll(&values, .max)
+      }
+      return try body(values)
+    }
+  }
+
   /// Creates a case of ``co_select(biased:_:)`` that sends `element`.
   ///
   /// `element` is evaluated when the case is created, and stays with the select unless this case is selected. It must
@@ -55,6 +72,11 @@ enum ChannelReceive<Element>: SelectOperation {
 
   @inlinable
   static func finish(_ channel: Channel<Element>, _ waiter: SelectWaiterRef) throws -> Element? {
+    // The attempt was under the lock, which frees no memory. Taken once more only if the ring can be large.
+    if channel.state.limit > Ring<Element>.usual {
+      channel.lock.known.lock()
+      channel.unlockGivingBack()
+    }
     if let value = waiter.storage(of: Element.self).take() { return value }
     try channel.throwCause()
     return nil

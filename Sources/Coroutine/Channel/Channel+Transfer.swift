@@ -154,7 +154,7 @@ extension Channel {
       var woken: UnsafeMutablePointer<Waiter>?
       lock.known.lock()
       if state.take(storage, &woken) {
-        lock.unlock()
+        unlockGivingBack()
         if let woken { woken.wake() }
         return
       }
@@ -208,7 +208,7 @@ extension Channel {
       lock.lock()
       let found = state.take(storage, &woken)
       let isClosed = !found && state.tellsEnd()
-      lock.unlock()
+      unlockGivingBack()
       if let woken { woken.wake() }
       return isClosed
     }
@@ -266,6 +266,72 @@ extension Channel {
     return values
   }
 
+  /// Receives up to `count` values: returns when it has them, when `time` has passed, or at the end of the channel.
+  ///
+  /// ```swift
+  /// while let lines = try log.receive(upTo: 500, within: .seconds(1)) {
+  ///   if !lines.isEmpty { try store(lines) }
+  /// }
+  /// ```
+  ///
+  /// The time counts from the call; with no time left it takes what is there. Under a deadline, `receive(count:)` would
+  /// put its values back, beyond the capacity of the channel; this one returns them.
+  ///
+  /// Suspends as ``receive()`` does, until the time has passed at the latest. If the coroutine is cancelled, it throws,
+  /// and the values taken so far are put back, as by ``receive(count:)``. Traps on a negative count.
+  /// - Returns: The values in order, none if none came in time; nil if the channel is closed and drained.
+  /// - Throws: The cancellation error; the cause given to `close` once the channel is drained;
+  ///   ``CoroutineError/notInCoroutine`` outside a coroutine.
+  @inlinable
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
+  public func receive(upTo count: Int, within time: Duration) throws -> sending [Element]? {
+    if count < 0 { misuse("\(count) values cannot be received: ask for 0 or more.") }
+    _ = try Carrier.beginWaiting(for: lock.id)
+    // Sound because the senders gave the values away, and this is their one receiver.
+    nonisolated(unsafe) var values: [Element] = []
+    takeAll(&values, count)
+    let end = co_now.advanced(by: time)
+    do {
+      while values.count < count {
+        // Sound for the same reason.
+        nonisolated(unsafe) var next: Element?
+        let isEnd: Bool? = try co_select(biased: true) {
+          onReceive { value in
+            next = value
+            return next == nil
+          }
+          .onTimeout(co_now.duration(to: end)) { nil }
+        }
+        guard let isEnd else { break }
+        if isEnd { return values.isEmpty ? nil : values }
+        if let value = next.take() { values.append(value) }
+        takeAll(&values, count &- values.count)
+      }
+    } catch {
+      // Without a cancellation it is the cause of the end, which the next call throws.
+      if !values.isEmpty, !co_isCancelled { return values }
+      putBack(&values)
+      throw error
+    }
+    return values
+  }
+
+  /// Leaves the lock after a receive, and frees the memory of a large ring that it has emptied (ChannelState, 7).
+  ///
+  /// One look more at a count that the receive has just written.
+  @inlinable @inline(__always)
+  func unlockGivingBack() {
+    if state.ring.count == 0, state.ring.isLarge { return giveBackUnlocking() }
+    lock.unlock()
+  }
+
+  @usableFromInline @inline(never)
+  func giveBackUnlocking() {
+    var old = Ring<Element>(capacity: 0)
+    if state.senders.first == nil { swap(&old, &state.ring) }
+    lock.unlock()
+  }
+
   /// Takes up to `most` available values, all in one critical section.
   ///
   /// The array gets its memory without the lock. Meanwhile more values may come, so each round checks again. A round at
@@ -285,7 +351,7 @@ extension Channel {
       values.reserveCapacity(Swift.max(values.count + count, 2 * values.capacity))
       lock.lock()
     }
-    lock.unlock()
+    unlockGivingBack()
     while let waiter = woken.popFirst() { waiter.wake() }
     values.reserveCapacity(values.count + taken.count)
     taken.removeAll(into: &values)
@@ -490,7 +556,7 @@ final class AsyncReceiver<Element>: TaskWait, @unchecked Sendable {
       _ = Unmanaged.passRetained(self as WaitCallback)
       channel.state.receivers.append(waiter)
     }
-    channel.lock.unlock()
+    channel.unlockGivingBack()
     woken?.wake()
     return !isOver
   }

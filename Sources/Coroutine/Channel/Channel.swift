@@ -254,6 +254,9 @@ extension TryReceive: Sendable where Element: Sendable {}
 ///     answers `noRoom`, and has changed nothing; the channel makes the ring larger and offers again. Until then the
 ///     value is not sent, so other senders may come before it. While senders wait, the capacity of the ring is `limit`
 ///     or more (by 2, and because its memory is taken away only while no sender waits), so their values can move up.
+///  7. An empty ring is not large (Ring.isLarge), so a burst leaves no memory behind: the receive that empties a large
+///     one takes its memory away, and frees it after the lock. A channel that pulses below that size pays nothing.
+///     Above it, a pulse pays for memory that is proportional to its values.
 ///
 ///   OPEN --- close ---> CLOSED, buffered values remain --- received or cancelled ---> CLOSED and drained
 @usableFromInline
@@ -287,7 +290,7 @@ struct ChannelState<Element>: ~Copyable {
     self.limit = limit
     self.overflow = overflow
     // A bounded channel allocates at its creation and never again, except a very large one (takeRing).
-    ring = Ring(capacity: limit == .max ? 0 : min(limit, max(8, 65_536 / max(1, MemoryLayout<Element>.stride))))
+    ring = Ring(capacity: limit == .max ? 0 : min(limit, Ring<Element>.usual))
   }
 
   /// Offers a value for sending.
@@ -447,6 +450,15 @@ struct Ring<Element>: ~Copyable {
   /// From this number of values on, giving the memory away and growing anew is cheaper than moving values one by one
   /// under a lock.
   @inlinable static var many: Int { 1_024 }
+
+  /// The capacity with which a bounded channel begins at most, in values: 64 KiB.
+  @inlinable static var usual: Int { Swift.max(8, 65_536 / Swift.max(1, MemoryLayout<Element>.stride)) }
+
+  /// Whether the ring is larger than usual: then a burst has made it so, and it gives the memory back once it is empty.
+  @inlinable
+  var isLarge: Bool {
+    @inline(__always) get { capacity > 2 * Self.usual }
+  }
 
   @inlinable
   init(capacity wanted: Int) {

@@ -27,6 +27,13 @@ public struct ReceiveChannel<Element>: Sendable {
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func receive(count: Int) throws -> sending [Element] { try channel.receive(count: count) }
 
+  /// Receives up to `count` values within a time, as ``Channel/receive(upTo:within:)`` does.
+  @inlinable
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
+  public func receive(upTo count: Int, within time: Duration) throws -> sending [Element]? {
+    try channel.receive(upTo: count, within: time)
+  }
+
   /// Calls `body` with each value until the end, as ``Channel/forEach(_:)`` does.
   @inlinable
   @available(*, noasync, message: "use `for try await`")
@@ -52,6 +59,12 @@ public struct ReceiveChannel<Element>: Sendable {
   @inlinable
   public func onReceive<R>(_ body: @escaping (sending Element?) throws -> R) -> SelectCase<R> {
     channel.onReceive(body)
+  }
+
+  /// Creates a case of a select that receives all values that are there, as ``Channel/onReceiveAll(_:)`` does.
+  @inlinable
+  public func onReceiveAll<R>(_ body: @escaping (sending [Element]) throws -> R) -> SelectCase<R> {
+    channel.onReceiveAll(body)
   }
 }
 

@@ -124,9 +124,13 @@ extension GeneratorRecord {
     body.pointee.locks += 1
     guard body.pointee.locks == 1, let context = body.pointee.context else { return }
     let stack = UnsafeMutableRawPointer(context.pointee.low)..<UnsafeMutableRawPointer(context)
+    // Inside of co_withStack, the body has a further stack.
+    let isOnItsOwn = cco_context_here() == UnsafePointer(context)
     var inner: UnsafeMutablePointer<CancelFrame>?
     var outer = job.pointee.frames
-    while let frame = outer, stack.contains(UnsafeMutableRawPointer(frame)) {
+    while let frame = outer,
+      stack.contains(UnsafeMutableRawPointer(frame)) || !isOnItsOwn && self.body(onWhoseStackIs: frame) == body
+    {
       (inner, outer) = (frame, frame.pointee.outer)
     }
     let made = UnsafeMutablePointer<CancelFrame>.allocate(capacity: 1)
@@ -161,10 +165,15 @@ extension GeneratorRecord {
     frame.deallocate()
   }
 
+  // Only the contexts of generators have an argument, and those of the further stacks of their bodies (co_withStack).
+
   /// The body on whose stack the caller runs; nil on the stack of a job or a thread.
   private static var ofCaller: GeneratorRef? {
-    // Only the contexts of generators have an argument.
     cco_context_here()?.pointee.argument?.assumingMemoryBound(to: GeneratorRecord.self)
+  }
+
+  private static func body(onWhoseStackIs frame: UnsafeMutablePointer<CancelFrame>) -> GeneratorRef? {
+    cco_context_at(frame, nil)?.pointee.argument?.assumingMemoryBound(to: GeneratorRecord.self)
   }
 }
 
@@ -204,8 +213,8 @@ extension GeneratorRecord {
   static func refuse(_ status: cco_status) -> Never {
     fatalError(
       """
-      a generator's yield was called outside of its body; a yielder works only where it was handed in, and not after \
-      the end
+      a generator's yield was called outside of its body; a yielder works only where it was handed in, not after the \
+      end, and not inside of co_withStack, where the body is on another stack
       """
     )
   }

@@ -33,6 +33,8 @@ extension GeneratorStep: Sendable where Element: Sendable, Return: Sendable {}
 /// - A generator is lazy: the body starts at the first step.
 /// - A generator may be used anywhere, on any thread, and in async code, by one user at a time. Between two steps it
 ///   may be passed to another thread.
+/// - A `for` loop cannot throw the error of a body that fails: it ends, as if the elements were all. Loop over
+///   ``step()``, or look at ``failure`` after the loop.
 /// - If an unfinished generator is released, ``GeneratorClosedError`` is thrown at the pending yield, so that every
 ///   `defer` runs.
 ///

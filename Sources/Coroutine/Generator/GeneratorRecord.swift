@@ -1,4 +1,5 @@
 public import CCoroutine
+public import CCoroutineRuntime
 public import Synchronization
 
 // A generator is a context without a job. A step switches straight into the body, on the consumer's thread and carrier,
@@ -165,7 +166,7 @@ struct GeneratorConsumer {
 
   @inlinable @inline(__always)
   init() {
-    job = cco_thread().pointee.carrier?.assumingMemoryBound(to: Carrier.self).pointee.job
+    job = cco_layer().pointee.carrier?.assumingMemoryBound(to: Carrier.self).pointee.job
     frames = job?.pointee.frames
   }
 
@@ -175,7 +176,7 @@ struct GeneratorConsumer {
   /// 4). The consumer could not leave the thread there, so the nine instructions a step, two in a coroutine, buy a
   /// rule without exceptions: scripts/thread-locals finds nothing in the functions that this is inlined into.
   @inlinable var flow: UnsafeMutablePointer<Flow> {
-    @inline(__always) get { if let job { job.flow } else { cco_thread().flow } }
+    @inline(__always) get { if let job { job.flow } else { cco_layer().flow } }
   }
 
   /// Identifies the consumer; 0 for a thread that has no number yet, which has made no step then.

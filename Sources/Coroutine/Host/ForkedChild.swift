@@ -1,4 +1,4 @@
-internal import CCoroutine
+internal import CCoroutineRuntime
 
 // A process that was created by fork() has one thread. The threads that ran schedulers, timers, the pool for blocking
 // work and the poller of descriptors stayed in the parent; so did the holders of locks (the C core repairs its own

@@ -1,4 +1,4 @@
-internal import CCoroutine
+internal import CCoroutineRuntime
 import CDispatch
 internal import CLinux
 public import Dispatch

@@ -1,4 +1,4 @@
-internal import CCoroutine
+internal import CCoroutineInspect
 internal import CLinux
 import Glibc
 import Synchronization

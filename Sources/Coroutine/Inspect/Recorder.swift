@@ -1,4 +1,4 @@
-internal import CCoroutine
+internal import CCoroutineRuntime
 import Glibc
 import Synchronization
 
@@ -392,17 +392,23 @@ extension CoroutineRuntime {
   /// Returns the recorded events as a JSON document of trace events, which Perfetto (ui.perfetto.dev) and
   /// chrome://tracing open.
   ///
-  /// It has a track for each worker and queue, with what ran there, and one for each coroutine, with its states. An
+  /// It has a track for each worker and queue, with what ran there, and one for each coroutine, with its states. A
+  /// coroutine that still lives is shown with its name at the moment (``CurrentCoroutine/name``). An
   /// arrow leads from each wake-up to the run that it caused. Events that are overwritten while they are read are
   /// missing. Without a recording the document has no events.
   ///
   /// Never suspends; any thread, at any time, also while the recorder is on. Takes time and memory in proportion to the
   /// number of events.
-  public static func recording() -> [UInt8] {
+  public static func recording() -> [UInt8] { recording(named: true) }
+
+  /// The recording; the names of coroutines take locks, which a thread that a signal has stopped may have.
+  static func recording(named: Bool) -> [UInt8] {
     let recording = Recorder.current
     let (events, horizon) = RecordedEvent.all(of: recording)
     let end = (recording.end?.nanoseconds ?? 0) &- recording.start.nanoseconds
-    var trace = TraceWriter(events, end: end, horizon: horizon)
+    var names: [UInt32: String] = [:]
+    if named { for job in LiveJobs.list() { names[UInt32(truncatingIfNeeded: job.id)] = job.shownName } }
+    var trace = TraceWriter(events, end: end, horizon: horizon, names)
     return trace.write(recording.rings + (recording.outside.map { [$0] } ?? []))
   }
 }

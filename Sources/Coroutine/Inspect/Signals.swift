@@ -1,4 +1,4 @@
-internal import CCoroutine
+internal import CCoroutineRuntime
 internal import CLinux
 import Glibc
 import Synchronization
@@ -15,7 +15,8 @@ import Synchronization
 //
 // Handlers that want no more are dropped after the call, or when another handler is added for the signal: a program may
 // ask for a signal very often that never arrives. If an arrival finds only handlers that do not want it, the
-// signal gets its former effect back, and is raised once more: it is not lost.
+// signal gets its former effect back, and is raised once more: it is not lost. (Not if that effect is a handler of
+// other code, which Signal.c has called.)
 //
 // The tables are accessed under `lock`. Handlers are called under no lock, by the hub's thread alone, one after the
 // other. Arrivals that come while one is being handled count as one.
@@ -108,6 +109,7 @@ enum SignalHub {
       let called = lock.withLock { entries[signal] ?? [] }
       let declined = Set(called.lazy.filter { !$0.handler() }.map(\.number))
       let isTaken = declined.count < called.count
+      var mustRaise = false
       // The handlers are released after the lock is left.
       let (isLeft, former): (Bool, [Entry]?) = lock.withLock {
         let former = entries[signal]
@@ -115,16 +117,18 @@ enum SignalHub {
         if !left.isEmpty {
           entries[signal] = left
         } else if entries.removeValue(forKey: signal) != nil {
-          clinux_release_signal(signal)
+          mustRaise = clinux_release_signal(signal)
         }
         return (!left.isEmpty, former)
       }
       _ = consume former
       if isTaken { return }
-      if !isLeft { break }
+      if !isLeft {
+        if mustRaise { kill(getpid(), signal) }
+        return
+      }
       // A handler was added while the others declined: it gets the signal.
     }
-    kill(getpid(), signal)
   }
 }
 

@@ -21,7 +21,8 @@ extension CoroutineRuntime {
     public struct Coroutine: Sendable, Codable, Identifiable {
       /// The number, unique in its process.
       public var id: UInt64
-      /// The name given at the launch, as given: a report escapes it.
+      /// The name given at the launch, or by the coroutine itself (``CurrentCoroutine/name``), as given: a report escapes
+      /// it.
       public var name: String?
       /// The place of the launch, as `file:line`.
       public var launchSite: String
@@ -262,9 +263,12 @@ struct SnapshotReader {
 
   init(_ names: JobNames) { self.names = names }
 
-  /// The value of one job, without the names of others.
-  static func value(of inspected: InspectedJob) -> CoroutineRuntime.Snapshot.Coroutine {
-    var reader = SnapshotReader(JobNames())
+  /// The value of one job, which names others by `names`.
+  static func value(
+    of inspected: InspectedJob,
+    _ names: JobNames = JobNames()
+  ) -> CoroutineRuntime.Snapshot.Coroutine {
+    var reader = SnapshotReader(names)
     return reader.coroutine(StackReader.Entry(job: inspected))
   }
 
@@ -273,7 +277,7 @@ struct SnapshotReader {
     let (inspected, job) = (entry.job, entry.job.job)
     return CoroutineRuntime.Snapshot.Coroutine(
       id: job.id,
-      name: job.name,
+      name: job.shownName,
       launchSite: launchSite(of: job),
       state: inspected.state,
       wait: inspected.isWaiting ? wait(of: inspected) : nil,
@@ -523,6 +527,7 @@ extension WaitKind {
     case .answer: "answer"
     case .decision: "decision"
     case .queue: "queue"
+    case .change: "change"
     }
   }
 
@@ -550,13 +555,14 @@ extension WaitKind {
     case .answer: "for an answer"
     case .decision: "for its supervisor"
     case .queue: "to continue on another queue"
+    case .change: "for a change"
     }
   }
 
   /// The address of the `Inspectable` that a wait of this kind has recorded, if any.
   func sourceAddress(_ number: UInt) -> UInt? {
     switch self {
-    case .receive, .send, .lock, .permits, .condition, .group, .select, .job: number
+    case .receive, .change, .send, .lock, .permits, .condition, .group, .select, .job: number
     // The recorded address is that of its completion, the first property of a promise.
     case .promise: number &- UInt(objectHeader)
     default: nil
@@ -573,7 +579,7 @@ package enum RunningCoroutine {
   /// Never suspends. One thread-local lookup, and a copy of the name.
   package static var label: (id: UInt64, name: String?)? {
     Carrier.current?.pointee.job?.handle._withUnsafeGuaranteedRef {
-      ($0.id, $0.jobName.map { String(cString: $0.cString) })
+      ($0.id, $0.nameForReports.map { String(cString: $0.cString) })
     }
   }
 }

@@ -1,4 +1,4 @@
-internal import CCoroutine
+internal import CCoroutineInspect
 
 /// The list of live coroutines: one line for each value of a snapshot.
 ///

@@ -1,9 +1,9 @@
-internal import CCoroutine
+internal import CCoroutineInspect
 import Glibc
 
 /// Reads where parked jobs are: the return addresses of their frames.
 ///
-/// `Sources/CCoroutine/Inspect/Walk.c` has the argument why what it returns was there at one moment, although nothing
+/// `Sources/CCoroutineInspect/Walk.c` has the argument why what it returns was there at one moment, although nothing
 /// is stopped. While a reader lives, no memory of stacks is unmapped; so it lives as long as one snapshot.
 struct StackReader: ~Copyable {
   /// A job as it was inspected, with its stack.
@@ -130,7 +130,7 @@ extension InspectedJob {
 
 /// The names of code addresses, each of which is looked up once.
 ///
-/// `Sources/CCoroutine/Inspect/Symbols.c` reads the symbol tables.
+/// `Sources/CCoroutineInspect/Symbols.c` reads the symbol tables.
 enum Symbols {
   /// Whose function it is.
   enum Owner {

@@ -1,4 +1,4 @@
-internal import CCoroutine
+internal import CCoroutineInspect
 internal import CLinux
 import Synchronization
 
@@ -15,6 +15,8 @@ extension CoroutineRuntime {
     public let coroutine: String?
     /// The place where the coroutine was launched, as `file:line`; nil if ``coroutine`` is.
     public let launchSite: String?
+    /// The name of the coroutine; those of a server's connections have one launch site, and say here what they serve.
+    let name: String?
     /// Whether a Task, a part of which the worker ran as a job, has kept the worker; false for a coroutine.
     public let isTask: Bool
     /// How long the coroutine had kept the worker by then, at least.
@@ -36,6 +38,8 @@ extension CoroutineRuntime {
     public let stack: [UInt]
     /// What the thread has done for most of that time.
     public let activity: Activity
+    /// Whether it waits in Swift's lock of a lazy initial value, whose initialiser has not ended.
+    let awaitsInitialValue: Bool
 
     /// What a thread does that a coroutine keeps.
     public struct Activity: Sendable, Hashable, CustomStringConvertible {
@@ -52,7 +56,7 @@ extension CoroutineRuntime {
       /// It sleeps in the system call of this name, `read` for example.
       ///
       /// A lock that blocks threads sleeps in `futex`, and so does a `static let` whose initial value another thread
-      /// computes.
+      /// computes. (On the thread that has begun to compute it, it spins: ``computing``.)
       public static func systemCall(_ name: String) -> Activity { Activity(kind: .systemCall(name)) }
       /// It sleeps in the kernel: for a page of memory, or in a call that the kernel does not name to this process.
       public static var asleep: Activity { Activity(kind: .asleep) }
@@ -76,7 +80,8 @@ extension CoroutineRuntime {
     public var description: String {
       let milliseconds = duration.nanoseconds / 1_000_000
       let subject = isTask ? "a Swift Task's job" : coroutine ?? "a coroutine"
-      return "\(subject) has kept \(worker) for \(milliseconds) ms without a suspension, \(activity): \(advice)"
+      let place = awaitsInitialValue ? "\(activity), in swift_once" : "\(activity)"
+      return "\(subject) has kept \(worker) for \(milliseconds) ms without a suspension, \(place): \(advice)"
     }
 
     private var advice: String {
@@ -84,6 +89,10 @@ extension CoroutineRuntime {
         isTask
         ? "await the value of a coroutine that calls co_blocking for blocking calls"
         : "move blocking calls into co_blocking"
+      if awaitsInitialValue {
+        return
+          "it wants a `static let` or a global whose initialiser waits, in another coroutine; use Once for that value"
+      }
       return switch activity.kind {
       case .computing: "let long computations \(isTask ? "await Task.yield" : "call co_yield"), or \(blocking)"
       case .systemCall("futex"):
@@ -119,15 +128,26 @@ extension CoroutineRuntime {
   }
 }
 
+extension CoroutineRuntime.Stall {
+  /// The name without its digits: by ports, numbers of requests and keys in paths, names of one handler differ.
+  fileprivate var kindOfWork: String { String((name ?? "").unicodeScalars.filter { !("0"..."9").contains($0) }) }
+}
+
 /// The handler while the program has set none: writes one line to standard error about the first stall of each launch
-/// site.
+/// site, and of each name there; sixteen at most of one site.
 private enum StallLines {
   private static let lock = ThreadLock()
   // Sound because it is accessed under `lock`.
-  nonisolated(unsafe) private static var written: Set<String> = []
+  nonisolated(unsafe) private static var written: [String: Set<String>] = [:]
+  private static var mostOfSite: Int { 16 }
 
   static func write(_ stall: CoroutineRuntime.Stall) {
-    let isFirst = lock.withLock { written.insert(stall.launchSite ?? "").inserted }
+    let isFirst = lock.withLock {
+      var names = written[stall.launchSite ?? ""] ?? []
+      guard names.count < mostOfSite, names.insert(stall.kindOfWork).inserted else { return false }
+      written[stall.launchSite ?? ""] = names
+      return true
+    }
     if isFirst { writeToStandardError("Coroutine: \(stall)\n") }
   }
 }
@@ -190,12 +210,14 @@ extension Scheduler {
       CoroutineRuntime.Stall(
         coroutine: job?.summary,
         launchSite: job?.record.label.pointee.launchSite.description,
+        name: job?.shownName,
         isTask: isTask,
         duration: .nanoseconds(Int64(kept)),
         worker: label,
         thread: busy.thread,
         stack: stack,
-        activity: activity
+        activity: activity,
+        awaitsInitialValue: cco_waits_for_initial_value(stack, stack.count)
       )
     )
     return true
@@ -322,7 +344,8 @@ extension CoroutineRuntime.Stall.Activity {
 //     one of them sees the other (both sequentially consistent).
 //  2. `seen` belongs to the watch's thread. It holds no scheduler: a queue may be released at any time.
 //
-// Cost: without a handler one load for a drain; with one, the number of the thread (a system call) and two stores.
+// Cost: without a handler one load for a drain; with one, the number of the thread (a system call) and two stores. The
+// first drain on a thread lets SIGURG in, which makes one call more.
 
 enum QueueStalls {
   private static var off: UInt32 { 0 }
@@ -355,6 +378,8 @@ enum QueueStalls {
   /// Notes the calling thread for the drain of a queue, and returns its number; called while queues are watched.
   static func begins(_ thread: borrowing Atomic<Int32>) -> Int32 {
     let number = clinux_thread_id()
+    // Dispatch blocks it, and then a stall has no stack.
+    clinux_let_in_questions()
     thread.store(number, ordering: .sequentiallyConsistent)
     if word.load(ordering: .sequentiallyConsistent) == resting,
       word.exchange(watching, ordering: .sequentiallyConsistent) == resting
@@ -446,7 +471,8 @@ extension CoroutineRuntime {
   /// blocks of their own are not watched.
   ///
   /// Until the first call, a handler of the library's writes one line to standard error about the first stall of each
-  /// launch site, after 100 ms. With nil, none is called.
+  /// launch site, after 100 ms; where names there differ by more than numbers, of each name, up to sixteen. With nil,
+  /// none is called.
   ///
   /// Never suspends; any thread, at any time; the last call counts for the whole process. `handler` is called on a
   /// thread of the runtime, and must not block. The watch is coarse: a stall is noticed up to 50 ms late, or by a

@@ -1,4 +1,4 @@
-internal import CCoroutine
+internal import CCoroutineInspect
 import Glibc
 import Synchronization
 
@@ -31,9 +31,11 @@ struct TraceWriter {
   /// The number of the arrow that leads to the next run of a coroutine.
   private var arrows: [UInt32: Int] = [:]
   private var lastArrow = 0
+  /// Of those that live.
+  private let names: [UInt32: String]
 
-  init(_ events: [RecordedEvent], end: UInt64, horizon: UInt64) {
-    (self.events, self.horizon) = (events, horizon)
+  init(_ events: [RecordedEvent], end: UInt64, horizon: UInt64, _ names: [UInt32: String] = [:]) {
+    (self.events, self.horizon, self.names) = (events, horizon, names)
     self.end = max(end, events.last?.time ?? 0)
   }
 
@@ -59,7 +61,9 @@ struct TraceWriter {
     return text
   }
 
-  private func title(_ id: UInt32) -> String { "#\(id)" + (sites[id].map { " \($0)" } ?? "") }
+  private func title(_ id: UInt32) -> String {
+    "#\(id)" + (names[id].map { " \"\($0.asName)\"" } ?? "") + (sites[id].map { " \($0)" } ?? "")
+  }
 
   private mutating func add(_ event: RecordedEvent) {
     switch event.kind {
@@ -168,7 +172,7 @@ enum JSONText {
 // MARK: - Files of recordings
 
 // The files that the flight recorder writes at a stall, a deadlock and a fatal signal. The threads that notice these
-// only leave a note (Sources/CCoroutine/Inspect/Incident.c); a thread of its own writes.
+// only leave a note (Sources/CCoroutineInspect/Incident.c); a thread of its own writes.
 //
 //   NONE --the first folder: the thread starts--> WAITING --notes--> WRITING --> WAITING
 //
@@ -222,7 +226,7 @@ enum RecordingFiles {
 
   private static func write(about kind: Kind) {
     guard Events.isOn.load(ordering: .relaxed), let path = nextPath(kind) else { return }
-    let code = write(CoroutineRuntime.recording(), to: path)
+    let code = write(CoroutineRuntime.recording(named: kind.incident != CCO_INCIDENT_SIGNAL), to: path)
     let shown = path.asLine
     writeToStandardError(
       code == 0

@@ -1,10 +1,11 @@
 internal import CCoroutine
+internal import CCoroutineRuntime
 import Dispatch
 import Glibc
 import Synchronization
 
 // Returns the dead pages of coroutines that have waited for seconds: the memory of their stacks below the stack pointer
-// (Sources/CCoroutine/Stack/Dead.c says why no frame is lost). A thread of its own sweeps over all live jobs.
+// (Sources/CCoroutineRuntime/DeadPages.c says why no frame is lost). A thread of its own sweeps over all live jobs.
 //
 //   NONE   --a scheduler goes idle, many stacks are in use--> WATCHING --every two seconds--> sweep
 //     ^                                                          |
@@ -40,8 +41,8 @@ import Synchronization
 //     its processor to others or another thread maps memory: a wake-up may come that much later, once for each wait. A
 //     job that ends between 5 and 6 is released by the sweeper, as by a dump. If that blocks, no more is swept.
 //
-// Not swept: jobs of simulated worlds, whose runs must not depend on a thread from outside; generators, and coroutines
-// that wait inside of a generator's body.
+// Not swept: jobs of simulated worlds, whose runs must not depend on a thread from outside; generators between two
+// steps.
 enum DeadPages {
   /// The age from which on a wait is swept, and the least time between two sweeps, in ns.
   ///
@@ -223,8 +224,10 @@ extension Scheduler {
 // false.
 
 enum StackTrimmer {
-  /// The number of pooled stacks that stay hot: more than a burst of launches needs, and at 4 KiB each little for a
-  /// server.
+  /// The number of pooled stacks of a size class that stay hot: more than a burst of launches needs, and at 4 KiB each
+  /// little for a server.
+  ///
+  /// Of classes of 128 KiB and more fewer stay, because a stack may have been used to its end (cco_trim_surplus).
   private static let keep = 1024
   private static let isWatching = Atomic<Bool>(false)
   private static let queue = DispatchQueue(label: "coroutine.stacks", qos: .utility)
@@ -233,7 +236,7 @@ enum StackTrimmer {
   private static let keptCells = 16_384
 
   private static var areMany: Bool {
-    cco_pooled_dirty() > UInt64(2 * keep) || cco_cells_pooled() > UInt64(2 * keptCells)
+    cco_has_surplus(keep) || cco_cells_pooled() > UInt64(2 * keptCells)
   }
 
   /// Starts the watch if much is pooled; called by a scheduler that goes idle.
@@ -242,8 +245,7 @@ enum StackTrimmer {
     if !isWatching.exchange(true, ordering: .sequentiallyConsistent) { watch() }
   }
 
-  /// `idle` is the number of rounds that found nothing; after two, the remaining stacks are in use, or too few of each
-  /// size.
+  /// `idle` is the number of rounds that found nothing; after two, the remaining stacks are in use.
   private static func watch(_ idle: Int = 0) {
     queue.asyncAfter(deadline: .now() + .seconds(2)) {
       let trimmed = cco_trim_surplus(keep) + cco_cells_trim(keptCells)

@@ -1,3 +1,4 @@
+internal import CCoroutineRuntime
 import Glibc
 
 /// A deadline has passed.
@@ -63,7 +64,8 @@ public struct CoroutineError: Error, Equatable {
 
   /// The number that the cause is about: the bytes of a stack, a limit, a count, an error number; 0 if there is none.
   public let number: Int
-  /// The violated rule of ``wouldDeadlock``, or the exhausted limit of ``outOfStacks``; empty for other causes.
+  /// The violated rule of ``wouldDeadlock``, the exhausted limit of ``outOfStacks``, or what ``invalidCount`` counts;
+  /// empty for other causes.
   public let reason: String
   let cause: Cause
   /// Whether a number was given; without one, as in a pattern, the text leaves the number out.
@@ -135,8 +137,10 @@ extension CoroutineError {
 
   /// A count is below one; as a pattern, it matches every count.
   public static var invalidCount: CoroutineError { CoroutineError(.invalidCount) }
-  /// A count, ``number``, is below one.
-  package static func invalidCount(_ count: Int) -> CoroutineError { CoroutineError(.invalidCount, number: count) }
+  /// A count, ``number``, is below one; `name` says of what.
+  package static func invalidCount(_ count: Int, of name: String = "") -> CoroutineError {
+    CoroutineError(.invalidCount, number: count, reason: name)
+  }
   /// A select has more cases than the 240 that it may have; as a pattern, it matches every count.
   public static var tooManyCases: CoroutineError { CoroutineError(.tooManyCases) }
   /// A select has ``number`` cases, and may have 240.
@@ -183,7 +187,9 @@ extension CoroutineError: CustomStringConvertible {
     case .outOfStacks:
       reason.isEmpty ? "there is no stack for a coroutine; let fewer coroutines live at once" : reason.asLine
     case .invalidCount:
-      hasNumber ? "the count is \(number), and must be at least one" : "a count must be at least one"
+      hasNumber
+        ? "\(reason.isEmpty ? "the count" : reason) is \(number), and must be at least one"
+        : "a count must be at least one"
     case .tooManyCases:
       "a select takes at most 240 cases\(hasNumber ? ", not \(number)" : ""); let many send into one channel"
     case .cannotPin:
@@ -234,6 +240,9 @@ extension CoroutineError.Deadlock {
   static let tellsItself = Self(
     "the actor's mailbox is full, and only the actor that tells here can empty it; give it a larger mailbox"
   )
+  static let fliesItself = Self(
+    "the body of this key asks the same SingleFlight for the same key; call the body's code instead, or use another key"
+  )
   static let holdsMutex = Self(
     "the coroutine, or a generator that it steps or runs in, holds this FairMutex already; unlock it first"
   )
@@ -262,7 +271,9 @@ extension DefaultStringInterpolation {
 extension TimeoutError: CustomStringConvertible {
   /// The deadline that has passed.
   public var description: String {
-    duration.map { "the deadline of \($0) has passed" } ?? "the deadline has passed"
+    // A negative one is that of an instant that had passed before.
+    guard let duration, duration >= .zero else { return "the deadline has passed" }
+    return "the deadline of \(duration) has passed"
   }
 }
 
@@ -370,7 +381,10 @@ enum UnhandledErrors {
     }
   }
 
-  static func report(_ unhandled: CoroutineRuntime.UnhandledError) { handler(unhandled) }
+  static func report(_ unhandled: CoroutineRuntime.UnhandledError) {
+    if cco_has_worlds(), let world = SimulatedWorld.current, world.takesUnhandled(unhandled) { return }
+    handler(unhandled)
+  }
 
   @Sendable private static func writeLine(_ unhandled: CoroutineRuntime.UnhandledError) {
     writeToStandardError("Coroutine: \(unhandled)\n")

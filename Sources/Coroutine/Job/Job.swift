@@ -1,4 +1,5 @@
 internal import CCoroutine
+internal import CCoroutineRuntime
 public import Dispatch
 import Glibc
 import Synchronization
@@ -72,13 +73,13 @@ public final class Job<Success: Sendable>: AnyJob, @unchecked Sendable {
   func takeBody() -> Body { completion.bytesAddress.withMemoryRebound(to: Body.self, capacity: 1) { $0.move() } }
 
   @usableFromInline override func releaseBody(leavesEmpty: Bool) {
-    let body = takeBody()
+    let held = Unmanaged.passRetained(HeldBody(takeBody()) as AnyObject)
     if leavesEmpty {
       completion.bytesAddress.withMemoryRebound(to: Body.self, capacity: 1) {
         $0.initialize(to: { throw CancellationError() })
       }
     }
-    withExtendedLifetime(body) {}
+    ReleasedBodies.release(held)
   }
 
   /// Waits until the job has ended, and returns its result.
@@ -106,12 +107,43 @@ public final class Job<Success: Sendable>: AnyJob, @unchecked Sendable {
     start()
   }
 
+  /// Waits until the job has ended, and returns its outcome; a failure of the job is returned, not thrown.
+  ///
+  /// For code that goes on whatever has become of the job. It counts as observing a failure. In all other respects it
+  /// waits as ``join()`` does.
+  /// - Throws: The caller's own cancellation error; ``CoroutineError/wouldDeadlock`` if a job waits for itself;
+  ///   ``CoroutineError/notInCoroutine`` outside a coroutine.
+  @discardableResult
+  @available(*, noasync, message: "await `value`, and catch its error")
+  public func outcome() throws -> Result<Success, any Error> {
+    defer { withExtendedLifetime(self) {} }
+    if !completion.known.isSettled { try prepareToWait() }
+    try completion.wait(.job)
+    return completion.seenOutcome(as: Success.self)
+  }
+
+  /// Cancels the job, and waits until it has ended: what it has opened is closed then.
+  ///
+  /// As ``AnyJob/cancel(_:)``, then ``outcome()``. Suspends until the job's cleanup is done. If the calling coroutine
+  /// is cancelled, it throws its own cancellation error, and the job stays cancelled; to wait all the same, call it
+  /// inside ``co_shield(_:)``.
+  /// - Returns: The job's outcome: its value if it had one all the same, otherwise its error.
+  /// - Throws: As ``outcome()``.
+  @discardableResult
+  @available(*, noasync, message: "cancel it, and await `value`")
+  public func cancelAndJoin(_ reason: (any Error)? = nil) throws -> Result<Success, any Error> {
+    cancel(reason)
+    return try outcome()
+  }
+
   /// Blocks the calling thread until the job has ended, and returns its result.
   ///
   /// For tests, command-line tools and other threads that serve no queue. Starts a lazy job. It cancels nothing, and
-  /// cannot be cancelled. A queue that the job's queue *targets* cannot be recognised, because Dispatch does not reveal
-  /// it: waiting there blocks for ever. In the body of a ``co_blocking(_:)`` the thread does not count towards
-  /// ``CoroutineRuntime/blockingThreadLimit`` while it waits, so the job may use co_blocking too.
+  /// cannot be cancelled. On the main thread of a program without `dispatchMain()` it runs the blocks of the main queue
+  /// meanwhile, also those of the main actor, which the job may need. It cannot in such a block: then a line on
+  /// standard error says so after a second. A queue that the job's queue *targets* cannot be recognised, because
+  /// Dispatch does not reveal it: waiting there blocks for ever. In the body of a ``co_blocking(_:)`` the thread does
+  /// not count towards ``CoroutineRuntime/blockingThreadLimit`` while it waits, so the job may use co_blocking too.
   /// - Throws: The job's error; ``CoroutineError/wouldDeadlock``, at once, inside a coroutine, or on the queue that the
   ///   job needs, or on a queue that targets it. A forked child that waits for a job of its parent ends.
   @discardableResult
@@ -125,7 +157,7 @@ public final class Job<Success: Sendable>: AnyJob, @unchecked Sendable {
     if !completion.isSettled {
       ForkedChild.mayWait()
       if currentScheduler.isCurrent { throw CoroutineError.wouldDeadlock(because: .blocksOwnQueue) }
-      completion.blockThread { start() }
+      completion.blockThread(for: { "coroutine \(summary)" }) { start() }
     }
     completion.pointee.isObserved.store(true, ordering: .relaxed)
     return try completion.get(as: Success.self)
@@ -135,11 +167,12 @@ public final class Job<Success: Sendable>: AnyJob, @unchecked Sendable {
   ///
   /// `body` runs on `queue`; without a queue, on the queue of the calling coroutine; outside a coroutine, on a global
   /// queue. It never runs inside this call, and also runs if attached after the end. Several bodies run in the order of
-  /// attaching. It does not change the outcome, and does not count as observing a failure. Does not suspend; any
-  /// thread.
+  /// attaching. It sees the locals and task-locals that are bound where it is attached. It does not change the outcome,
+  /// and does not count as observing a failure. Does not suspend; any thread.
   @discardableResult
   public func finally(on queue: DispatchQueue? = nil, _ body: @escaping @Sendable () -> Void) -> Self {
     let handlerTarget = completion.handlerTarget(on: queue)
+    let body = LocalBinding.binding(body)
     completion.touch()
     if !completion.add(ClosureCallback { handlerTarget.deliver(body) }, observes: .no) { handlerTarget.deliver(body) }
     return self
@@ -218,8 +251,8 @@ public class AnyJob: @unchecked Sendable {
     {
       reason.release()
     }
-    // Of a lazy job that has not started.
-    record.pointee.takePendingAnchor()?.release()
+    // The anchor of a lazy job that has not started, or the title.
+    record.releaseStateWord()
     if record.pointee.flags.load(ordering: .acquiring) & JobFlags.begun == 0 { releaseBody(leavesEmpty: false) }
     // The label stays on the stack until the result has been destroyed as well.
     if let characters = record.pointee.label.name {
@@ -248,7 +281,8 @@ public class AnyJob: @unchecked Sendable {
   ///
   /// Idempotent; the first reason wins. A job that has not begun never runs its body: it ends within this call, also if
   /// its queue is blocked, and the coroutines and threads that wait for it are told. The body's captures are released
-  /// later, when the queue comes to the job. A body that returns a value all the same has succeeded.
+  /// later, when the queue comes to the job. A body that returns a value all the same has succeeded. A job that has
+  /// ended with a `CancellationError` before, because what it waited for was cancelled first, is not reported any more.
   ///
   /// Never suspends or blocks; any thread, also under a lock: no observer, hook, executor of Tasks or deinit of the
   /// program runs inside the call. If the job has not begun, its observers, its ``Job/uncancelled`` copies and the
@@ -256,7 +290,13 @@ public class AnyJob: @unchecked Sendable {
   /// Dispatch.
   public final func cancel(_ reason: (any Error)? = nil) {
     let flags = record.pointee.flags.load(ordering: .acquiring)
-    guard flags & JobFlags.cancelled == 0, !completion.isSettled else { return }
+    guard flags & JobFlags.cancelled == 0 else { return }
+    if completion.isSettled {
+      if completion.pointee.failure is CancellationError {
+        completion.pointee.isObserved.store(true, ordering: .relaxed)
+      }
+      return
+    }
     guard record.setCancelReason(reason) else { return }
     let isDropped = record.claimCancel()
     // A lazy job that has not started: its queue releases it.
@@ -346,7 +386,7 @@ public class AnyJob: @unchecked Sendable {
   }
 
   /// The identity of the job, for reports that may come after its end.
-  final var origin: JobOrigin { JobOrigin(id: id, launchSite: record.pointee.label.launchSite, name: jobName) }
+  final var origin: JobOrigin { JobOrigin(id: id, launchSite: record.pointee.label.launchSite, name: nameForReports) }
 
   /// Whether a failure is the error that cancelling this job threw in it.
   ///
@@ -367,6 +407,7 @@ public class AnyJob: @unchecked Sendable {
       if job.claimBegin() & JobFlags.cancelled != 0 {
         handle.endDropped()
       } else {
+        handle.completion.callbackThatPreparesDrop?.jobWillBeDropped()?()
         handle.releaseBody(leavesEmpty: false)
         handle.willFail(error)
         handle.completion.touch()
@@ -458,10 +499,9 @@ struct JobMemory {
 
   /// Initializes all of it, for `object`.
   func initialize(for object: AnyJob, _ record: consuming JobRecord, _ completion: consuming Completion) {
-    precondition(
-      Self.objectOffset + MemoryLayout<Unmanaged<AnyJob>>.size <= Int(CCO_CELL_BYTES),
-      "a job does not fit into its cell"
-    )
+    if Self.objectOffset + MemoryLayout<Unmanaged<AnyJob>>.size > Int(CCO_CELL_BYTES) {
+      misuse("a job does not fit into its cell")
+    }
     self.record.initialize(to: record)
     self.completion.initialize(to: completion)
     self.object.initialize(to: .passUnretained(object))

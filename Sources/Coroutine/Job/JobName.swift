@@ -29,7 +29,9 @@ struct JobName: @unchecked Sendable {
     storage.withUnsafeMutablePointerToElements { elements in
       characters.withCString { elements.initialize(from: $0, count: count) }
     }
-    precondition(Self.storage(at: cString).toOpaque() == Unmanaged.passUnretained(storage).toOpaque())
+    if Self.storage(at: cString).toOpaque() != Unmanaged.passUnretained(storage).toOpaque() {
+      misuse("a name does not lie where its characters say")
+    }
   }
 
   /// The name whose characters for reports are at an address that `retained` has returned.

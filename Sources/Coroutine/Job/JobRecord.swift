@@ -1,4 +1,5 @@
 public import CCoroutine
+import CCoroutineRuntime
 public import Synchronization
 
 // The part of a job that the scheduler uses. It is a plain record behind a plain pointer, so queueing, waking and
@@ -60,12 +61,14 @@ struct JobRecord: ~Copyable {
   @usableFromInline var locals: Unmanaged<LocalBinding>?
 
   // The infrequently used fields.
-  /// What a job needs in one of its states only, before its body begins.
+  /// What a job needs in one of its states only.
   ///
   ///     state                   word                              access
   ///     lazy, before its start  its anchor, with a reference and  the thread that launches it, then the one that
   ///                             `isAnchor`, or 0 (AnyJob.launch)  starts it, or the deinit
   ///     in a LaunchStack        the job in front of it            under the lock of the worker's ReadyQueue
+  ///     its body has begun      the address of its title and      written on its own carrier, read by reports
+  ///                             `isTitle`, or an older word       (CurrentCoroutine.swift)
   @usableFromInline let stateWord = Atomic<UInt>(0)
   @usableFromInline var home: Unmanaged<Scheduler>
   @usableFromInline var previousLive: JobRef?
@@ -114,8 +117,9 @@ extension JobRecord {
     return UnsafeRawPointer(bitPattern: word & ~Self.isAnchor).map { Unmanaged.fromOpaque($0) }
   }
 
-  /// Marks an anchor in `stateWord`: the lowest bit, which is clear in all other addresses there.
+  /// Marks an anchor in `stateWord`: the lowest bit, which is clear in all other addresses there; and a title.
   private static var isAnchor: UInt { 1 }
+  static var isTitle: UInt { 2 }
 }
 
 extension UnsafeMutablePointer where Pointee == JobRecord {
@@ -180,6 +184,8 @@ enum WaitKind: UInt8, Sendable {
   case queue
   /// A descriptor, in both directions.
   case descriptor
+  /// A newer value of a Watch.
+  case change
 }
 
 // MARK: - Flags
@@ -649,7 +655,7 @@ extension AnyJob {
     var carrier = Carrier(scheduler: outer?.pointee.scheduler, readyQueue: outer?.pointee.readyQueue, now: now)
     carrier.followRecorder(of: outer)
     withUnsafeMutablePointer(to: &carrier) { carrier in
-      cco_thread().pointee.carrier = UnsafeMutableRawPointer(carrier)
+      cco_layer().pointee.carrier = UnsafeMutableRawPointer(carrier)
       carrier.pointee.job = job
       SchedulerRegistry.noteStart(on: outer)
       Events.note(.run, job, 1)
@@ -658,7 +664,7 @@ extension AnyJob {
       LockCheck.takeBack(held)
       Events.noteReturn(of: job, carrier.pointee.leaving)
       if carrier.pointee.leaving != 0 { Carrier.finishLeaving(carrier) }
-      cco_thread().pointee.carrier = UnsafeMutableRawPointer(outer)
+      cco_layer().pointee.carrier = UnsafeMutableRawPointer(outer)
     }
   }
 }

@@ -1,4 +1,4 @@
-internal import CCoroutine
+internal import CCoroutineRuntime
 public import Dispatch
 import Synchronization
 
@@ -117,7 +117,10 @@ enum Launch {
     if let simulated = Host.simulated(nil) { return simulated }
     // No thread of a forked child is in a coroutine of its parent, so launches inside a coroutine need no check.
     ForkedChild.use(CCO_USES_THREADS)
-    return ownWorker ?? WorkerPool.shared.nextWorker()
+    if let ownWorker { return ownWorker }
+    let worker = WorkerPool.shared.nextWorker()
+    worker.submitWhatIsLeft()
+    return worker
   }
 
   /// The worker in whose drain the caller runs as code of a Task; nil if there is none, or if it is a spare worker.
@@ -230,9 +233,10 @@ public struct StackSize: Sendable, Hashable, CustomStringConvertible {
   @inlinable
   init(byteCount: Int) { self.byteCount = byteCount }
 
-  /// 512 KiB: enough for Foundation, regular expressions, TLS libraries and documents 200 levels deep.
+  /// 512 KiB: enough for Foundation, regular expressions, TLS libraries and documents 150 levels deep.
   @inlinable public static var standard: StackSize { StackSize(byteCount: 512 << 10) }
-  /// At least this number of bytes, rounded up to a size class: 16, 64, 256 or 512 KiB, 1, 4 or 16 MiB.
+  /// At least this number of bytes, rounded up to a size class: 16, 64, 256 or 512 KiB, 1, 4 or 16 MiB. Zero and negative
+  /// numbers get the smallest class.
   ///
   /// Above the largest class the job fails with ``CoroutineError/stackTooLarge(_:)``.
   @inlinable public static func bytes(_ count: Int) -> StackSize { StackSize(byteCount: max(1, count)) }

@@ -150,6 +150,9 @@ public final class FairSemaphore: @unchecked Sendable {
 
   @usableFromInline @inline(never)
   func refuse(_ permits: Int) -> Never {
+    if self.permits.pointee.total == UInt(Self.mostPermits) {
+      misuse("An unbounded FairSemaphore got \(permits) released, beyond Int.max / 2 permits: release fewer.")
+    }
     misuse(
       "A FairSemaphore with a limit of \(self.permits.pointee.total) permits got \(permits) released, which is too many: "
         + "release what was acquired, once, or make it with limit: .unbounded."

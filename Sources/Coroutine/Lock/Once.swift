@@ -1,4 +1,4 @@
-internal import CCoroutine
+internal import CCoroutineRuntime
 import Synchronization
 
 /// Runs a body once for all callers, and keeps the result.
@@ -196,6 +196,7 @@ public final class SingleFlight<Key: Hashable & Sendable, Value: Sendable>: @unc
     _ = try Carrier.beginWaiting()
     let (flight, job) = board(key, body)
     defer { leave(flight) }
+    if Carrier.current?.pointee.job == job.record { throw CoroutineError.wouldDeadlock(because: .fliesItself) }
     let value = try job.join()
     return (value, lock.withLock { flight.isShared })
   }

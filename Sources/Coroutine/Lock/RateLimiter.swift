@@ -35,7 +35,8 @@ public final class RateLimiter: @unchecked Sendable {
   //
   // The proof does not ask why a place is free, in which order places were given, or what the clocks of several threads
   // showed. What a new rate changes is S, from that time on. Two things are outside of the law: a reservation that was
-  // made before a new rate keeps its time, and a coroutine that its scheduler resumes late uses its tokens later.
+  // made before a new rate keeps its time, also that of a select, and a coroutine that its scheduler resumes late uses
+  // its tokens later.
   //
   //   --acquire, a place whose time has come, and nobody waits--> takes it
   //   --acquire, else: `owed` + n--> QUEUED at the gate --first: `owed` - n--> SLEEPS with a place, `first`
@@ -174,9 +175,9 @@ public final class RateLimiter: @unchecked Sendable {
 
   /// Gives out `tokens` tokens in each `period` from now on.
   ///
-  /// The tokens that are in the bucket stay, as do the burst and the times of earlier reservations. Waiting coroutines
-  /// wait for their tokens at the new rate. In a simulated world the rate of that world changes. Never suspends; any
-  /// thread. Traps as ``init(_:per:burst:)`` does.
+  /// The tokens that are in the bucket stay, as do the burst and the times of earlier reservations: those of `reserve`,
+  /// and of selects that wait. Coroutines that wait in `acquire` wait for their tokens at the new rate. In a simulated
+  /// world the rate of that world changes. Never suspends; any thread. Traps as ``init(_:per:burst:)`` does.
   public func setRate(_ tokens: Int, per period: Duration = .seconds(1)) {
     let limiter = here
     var changed = Supply(tokens, period, at: 0)

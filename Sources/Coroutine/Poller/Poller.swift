@@ -1,4 +1,4 @@
-internal import CCoroutine
+internal import CCoroutineRuntime
 internal import CLinux
 import Glibc
 import Synchronization
@@ -98,10 +98,9 @@ final class Poller: @unchecked Sendable {
   func take(waiting nanoseconds: Int64) {
     let count = clinux_ready_wait(epoll, events, Int32(Self.most), nanoseconds)
     // An interrupted call is a short one. Any other error would come back at once, for ever.
-    precondition(
-      count >= 0 || errno == EINTR,
-      "epoll_wait failed (error \(errno)): foreign code has closed descriptors that are not its own"
-    )
+    if count < 0, errno != EINTR {
+      misuse("epoll_wait failed (error \(errno)): foreign code has closed descriptors that are not its own")
+    }
     taken = Int(max(0, count))
   }
 

@@ -1,4 +1,4 @@
-public import CCoroutine
+public import CCoroutineRuntime
 public import Dispatch
 public import Synchronization
 
@@ -26,7 +26,8 @@ public import Synchronization
 // - `runner`, `launchSite`, and in `node` `kind`, `isPassive`, `scheduler` and a combinator's members, which are set
 //   before the promise is known to any other thread, or under the lock by a promise that begins to follow;
 // - the link fields, which belong to the queue that the promise is in;
-// - `source` and the user's closure, which belong to the thread that runs the handler, once;
+// - `source`, `locals` and the user's closure, which belong to the thread that runs the handler, or that finds that it
+//   will never run, once; to the deinit before and after that;
 // - `hold`, which belongs to that thread, and to the deinit.
 //
 // Invariants
@@ -81,11 +82,11 @@ public class AnyPromise: @unchecked Sendable {
   /// Whether the promise follows another one: calls from outside do not settle it any more.
   @exclusivity(unchecked) @usableFromInline final var isLocked = false
   @usableFromInline final let launchSite: LaunchSite
-  /// Nothing uses it: it keeps the object at 320 bytes, for which glibc takes 336.
+  /// The bindings that the handler sees: those of the code that has attached it.
   ///
-  /// With 312 bytes glibc takes 320, five cache lines exactly, and long chains took 22 % longer on an AMD EPYC
-  /// (docs/evolution/0044).
-  private final let padding: UInt = 0
+  /// The object has 320 bytes, for which glibc takes 336. With 312 glibc takes 320, five cache lines exactly, and long
+  /// chains took 22 % longer on an AMD EPYC (docs/evolution/0044).
+  @exclusivity(unchecked) private final var locals: Unmanaged<LocalBinding>?
 
   /// From `posted` on, the thread that runs the handler does not change the phase before the handler has returned.
   enum Phase: UInt8 { case free, waiting, posted }
@@ -155,6 +156,7 @@ public class AnyPromise: @unchecked Sendable {
       abandon()
     }
     if hold != .none { letGoOfScheduler() }
+    locals?.release()
     if wasAwaited.load(ordering: .relaxed) { PromiseGraph.letWalksEnd() }
   }
 
@@ -218,6 +220,11 @@ public class AnyPromise: @unchecked Sendable {
   ///
   /// Overridden by the classes that store a closure.
   @usableFromInline func releaseBody() {}
+
+  private final func releaseHandler() {
+    releaseBody()
+    locals.take()?.release()
+  }
 }
 
 /// Settles the first promise from `source`: through the user's handler, or with the same outcome if `handles` is false.
@@ -260,6 +267,7 @@ extension AnyPromise {
     node.pointee.kind = kind
     self.runner = runner
     let worker = kind.isEmpty ? nil : bind(to: queue, upstream)
+    if !kind.isEmpty { locals = LocalBinding.inheritedByHandler() }
     node.pointee.upstream = upstream.ref
     if isPassive {
       waiter.pointee.isUnowned = true
@@ -397,7 +405,7 @@ extension AnyPromise {
 
   private final func releaseBodyWhileSettling() {
     let words = Self.leaveSettleList()
-    releaseBody()
+    releaseHandler()
     Self.enterSettleList(words)
   }
 
@@ -425,12 +433,13 @@ extension AnyPromise {
       let source = this.source.take()?.takeRetainedValue()
       // A cancellation after this check comes too late to prevent the handler.
       if !this.completion.known.isSettled || this.node.pointee.kind.runsWhenCancelled {
-        this.runner!(this, source, true)
+        LocalBinding.bound(this.locals?.takeUnretainedValue()) { this.runner!(this, source, true) }
       }
-      this.releaseBody()
+      this.releaseHandler()
       if !this.completion.known.isSettled { this.handlerHasReturned() }
       if this.hold != .none { this.letGoOfScheduler() }
     }
+    skipLevels(reference)
     reference.release()
   }
 
@@ -547,7 +556,7 @@ extension AnyPromise {
 
   /// Does the same, entered with the lock.
   private final func callWaitersUnlocking() {
-    if let words = cco_thread().pointee.settling {
+    if let words = cco_layer().pointee.settling {
       completion.unlock()
       words.assumingMemoryBound(to: SettleList.self).pointee.append(Unmanaged.passRetained(self))
     } else {
@@ -562,7 +571,7 @@ extension AnyPromise {
   private final func settleAll() {
     var (list, called) = (SettleList(), SettleList())
     let hasCallbacks = withUnsafeMutablePointer(to: &list) { list in
-      cco_thread().pointee.settling = UnsafeMutableRawPointer(list)
+      cco_layer().pointee.settling = UnsafeMutableRawPointer(list)
       let hasCallbacks = completion.tellWaiters()
       while let next = list.pointee.popFirst() {
         let isCalled = next._withUnsafeGuaranteedRef { promise in
@@ -573,11 +582,11 @@ extension AnyPromise {
           called.append(next)
           continue
         }
-        cco_thread().pointee.settling = nil
+        cco_layer().pointee.settling = nil
         next.release()
-        cco_thread().pointee.settling = UnsafeMutableRawPointer(list)
+        cco_layer().pointee.settling = UnsafeMutableRawPointer(list)
       }
-      cco_thread().pointee.settling = nil
+      cco_layer().pointee.settling = nil
       return hasCallbacks
     }
     if hasCallbacks { completion.callBack() }
@@ -601,15 +610,15 @@ extension AnyPromise {
   /// Foreign code may suspend. A promise that another job settles on this thread meanwhile must not wait for a parked
   /// stack.
   static func leaveSettleList() -> UnsafeMutableRawPointer? {
-    let words = cco_thread().pointee.settling
-    cco_thread().pointee.settling = nil
+    let words = cco_layer().pointee.settling
+    cco_layer().pointee.settling = nil
     return words
   }
 
   /// Attaches the list that `leaveSettleList` returned.
   ///
   /// The foreign code may have moved to another thread.
-  static func enterSettleList(_ words: UnsafeMutableRawPointer?) { cco_thread().pointee.settling = words }
+  static func enterSettleList(_ words: UnsafeMutableRawPointer?) { cco_layer().pointee.settling = words }
 
   /// One object, so that none is allocated under a lock.
   static let abandoned: any Error = CoroutineError.abandoned
@@ -627,7 +636,7 @@ extension AnyPromise {
     completion.pointee.failure = error
     cco_order_retains()
     completion.known.state.store(Completion.failed, ordering: .releasing)
-    guard cco_thread().pointee.settling != nil else { return settleAll() }
+    guard cco_layer().pointee.settling != nil else { return settleAll() }
     guard completion.tellWaiters() else { return }
     let words = Self.leaveSettleList()
     completion.callBack()

@@ -1,4 +1,4 @@
-internal import CCoroutine
+internal import CCoroutineRuntime
 public import Dispatch
 import Synchronization
 
@@ -248,7 +248,7 @@ extension Promise where Success == Void {
   private static func value<Value>(_ type: Value.Type, _ values: [any Sendable], _ next: inout Int) -> Value {
     defer { next += 1 }
     guard let value = values[next] as? Value else {
-      preconditionFailure("The stored value of a member does not have the type of its promise.")
+      misuse("The stored value of a member does not have the type of its promise.")
     }
     return value
   }
@@ -492,7 +492,7 @@ extension Promise {
   ) -> Promise<[Output]> {
     let result = Promise<[Output]>(launchSite: launchSite)
     guard limit > 0 else {
-      result.fail(CoroutineError.invalidCount(limit))
+      result.fail(CoroutineError.invalidCount(limit, of: "the limit of promises at once"))
       return result
     }
     var iterator = elements.makeIterator()

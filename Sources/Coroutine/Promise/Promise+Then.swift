@@ -592,7 +592,9 @@ extension Promise {
     line: UInt = #line,
     _ body: @escaping @Sendable (_ attempt: Int) throws -> Promise
   ) -> Promise {
-    guard attempts > 0 else { return .failure(CoroutineError.invalidCount(attempts), file: file, line: line) }
+    guard attempts > 0 else {
+      return .failure(CoroutineError.invalidCount(attempts, of: "the number of attempts"), file: file, line: line)
+    }
     let result = Promise(file: file, line: line)
     let run = Run(result)
     let first = run.step(of: Promise.trying { () throws -> Promise in try body(1) })

@@ -1,4 +1,4 @@
-internal import CCoroutine
+internal import CCoroutineRuntime
 public import Dispatch
 public import Synchronization
 
@@ -299,8 +299,8 @@ extension Promise {
 
   /// Runs `body` as a block of `queue`, where it may block, and returns a promise for its result or error.
   ///
-  /// If the promise is cancelled before the block begins, `body` never runs. A forked child whose parent had used the
-  /// runtime or Dispatch ends here.
+  /// If the promise is cancelled before the block begins, `body` never runs. It sees the locals and task-locals that
+  /// are bound here. A forked child whose parent had used the runtime or Dispatch ends here.
   public static func running(
     on queue: DispatchQueue,
     file: StaticString = #fileID,
@@ -311,7 +311,11 @@ extension Promise {
     let promise = Promise(file: file, line: line)
     // The work is the block, which checks whether the promise is pending.
     promise.onCancel = {}
-    queue.async { if promise.isPending { promise.settle(Result { try body() }, fromOutside: true) } }
+    queue.async(
+      execute: LocalBinding.binding {
+        if promise.isPending { promise.settle(Result { try body() }, fromOutside: true) }
+      }
+    )
     return promise
   }
 
@@ -364,7 +368,8 @@ extension Promise {
   /// In the body of a ``co_blocking(_:)`` the thread does not count towards ``CoroutineRuntime/blockingThreadLimit``
   /// while it waits.
   ///
-  /// Does not cancel the promise, and cannot be cancelled.
+  /// Does not cancel the promise, and cannot be cancelled. On the main thread it runs the blocks of the main queue
+  /// meanwhile, as ``Job/blockingWait()`` does.
   @discardableResult
   @available(*, noasync, message: "await `value`")
   public final func blockingWait() throws -> Success {
@@ -375,7 +380,7 @@ extension Promise {
     if !completion.isSettled {
       ForkedChild.mayWait()
       if needsThisThread { throw CoroutineError.wouldDeadlock(because: .blocksHandler) }
-      completion.blockThread()
+      completion.blockThread(for: { "a promise that was created at \(launchSite)" })
     }
     ignore()
     return try completion.get(as: Success.self)

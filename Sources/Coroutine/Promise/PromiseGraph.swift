@@ -1,4 +1,4 @@
-internal import CCoroutine
+internal import CCoroutineRuntime
 import Synchronization
 
 // The graph of promises that wait for one another: its edges, the walks through it, and why no walk uses a promise that

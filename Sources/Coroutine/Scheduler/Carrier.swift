@@ -1,4 +1,5 @@
 public import CCoroutine
+public import CCoroutineRuntime
 import Glibc
 public import Synchronization
 
@@ -79,7 +80,7 @@ struct Carrier: ~Copyable {
   ///
   /// A thread-local read that no compiler keeps over a switch (hazard 4).
   @inlinable static var current: UnsafeMutablePointer<Carrier>? {
-    @inline(__always) get { cco_thread().pointee.carrier?.assumingMemoryBound(to: Carrier.self) }
+    @inline(__always) get { cco_layer().pointee.carrier?.assumingMemoryBound(to: Carrier.self) }
   }
 
   /// Returns the carrier and job of code that may be about to wait; throws outside a coroutine.
@@ -96,7 +97,7 @@ struct Carrier: ~Copyable {
   @inlinable @inline(__always)
   static func runningJob() throws -> (UnsafeMutablePointer<Carrier>, JobRef) {
     guard let carrier = current, let job = carrier.pointee.job else { throw outside }
-    if cco_facts.refuses_tasks != 0, cco_is_inside_task() { throw CoroutineError.insideTask }
+    if cco_runtime.refuses_tasks != 0, cco_is_inside_task() { throw CoroutineError.insideTask }
     return (carrier, job)
   }
 
@@ -350,6 +351,7 @@ struct Carrier: ~Copyable {
     if let carrier = current, let readyQueue = carrier.pointee.readyQueue, takeAlong(job, carrier) {
       return readyQueue.append(job)
     }
+    if cco_has_worlds() { SimulatedWorld.noteWake(job) }
     job.pointee.scheduler.load(ordering: .relaxed)._withUnsafeGuaranteedRef { $0.push(.job(job)) }
   }
 
@@ -425,7 +427,7 @@ enum StackRunner {
   /// Returns the stack of an idle context to the pool.
   static func free(_ stack: Stack) {
     let status = cco_destroy(stack)
-    precondition(status == CCO_OK, "an idle stack was not idle")
+    if status != CCO_OK { misuse("an idle stack was not idle") }
   }
 
   /// Runs the carrier's job to its end, and returns the flow to continue.

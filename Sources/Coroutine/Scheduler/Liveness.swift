@@ -1,4 +1,5 @@
 internal import CCoroutine
+internal import CCoroutineRuntime
 import Synchronization
 
 /// The live jobs and pins of a scheduler, and the anchor that they keep; guarded by `Scheduler.liveLock`.

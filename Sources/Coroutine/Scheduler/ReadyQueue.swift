@@ -1,4 +1,5 @@
 public import CCoroutine
+public import CCoroutineRuntime
 
 // The ready jobs and the idle stacks of a scheduler.
 //
@@ -481,8 +482,11 @@ struct StackCache {
   @usableFromInline var first = InlineArray<8, Stack?>(repeating: nil)
   @usableFromInline var count = InlineArray<8, Int32>(repeating: 0)
 
-  /// More than the usual burst of parks and finishes, but little enough memory.
-  static var limit: Int32 { 64 }
+  /// The most stacks of a size class: more than the usual burst of parks and finishes.
+  private static var limit: Int32 { 64 }
+  /// The most bytes of the stacks of a size class, all of which may have been used to their ends: nothing gives the
+  /// memory of these stacks back.
+  private static var byteLimit: Int { 32 << 20 }
 
   init() {}
 
@@ -497,7 +501,8 @@ struct StackCache {
   /// Adds a stack; returns false if the cache is full, and the caller must free the stack.
   mutating func push(_ stack: Stack) -> Bool {
     let stackClass = Int(stack.pointee.size_class)
-    guard count[stackClass] < Self.limit else { return false }
+    let bytes = UnsafeRawPointer(stack) - UnsafeRawPointer(stack.pointee.low)
+    guard count[stackClass] < Self.limit, Int(count[stackClass]) * bytes < Self.byteLimit else { return false }
     stack.pointee.value = UnsafeMutableRawPointer(first[stackClass])
     first[stackClass] = stack
     count[stackClass] &+= 1

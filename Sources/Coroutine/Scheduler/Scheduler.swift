@@ -1,4 +1,5 @@
 internal import CCoroutine
+internal import CCoroutineRuntime
 import Synchronization
 
 /// Runs the jobs of one host, one at a time.
@@ -201,17 +202,17 @@ extension Scheduler {
     cco_guard_thread()
     let start = clock
     var carrier = Carrier(scheduler: .passUnretained(self), readyQueue: readyQueue, now: start)
-    let outer = (carrier: cco_thread().pointee.carrier, locals: cco_thread().pointee.locals)
+    let outer = (carrier: cco_layer().pointee.carrier, locals: cco_layer().pointee.locals)
     // A loop of another library may drain inside a binding of the thread, which jobs and handlers must not see.
-    cco_thread().pointee.locals = nil
+    cco_layer().pointee.locals = nil
     readyQueue.pointee.workerPool?._withUnsafeGuaranteedRef { $0.markBusy(self) }
     withUnsafeMutablePointer(to: &carrier) { carrier in
-      cco_thread().pointee.carrier = UnsafeMutableRawPointer(carrier)
+      cco_layer().pointee.carrier = UnsafeMutableRawPointer(carrier)
       begin()
       let isIdle = run(carrier)
       // The driver never changes threads, so these are the words that it read at the start.
-      cco_thread().pointee.carrier = outer.carrier
-      cco_thread().pointee.locals = outer.locals
+      cco_layer().pointee.carrier = outer.carrier
+      cco_layer().pointee.locals = outer.locals
       if !isIdle { submit() }
     }
   }

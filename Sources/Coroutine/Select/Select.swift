@@ -264,6 +264,13 @@ extension _SelectCases {
     _ body: @escaping () throws -> R
   ) -> _SelectPair<R, Self, SelectCase<R>> { _SelectPair(self, SelectCase.onTimeout(duration, body)) }
 
+  /// Adds the case of ``SelectCase/onTimeout(until:_:)``.
+  @inlinable
+  public consuming func onTimeout(
+    until instant: CoroutineClock.Instant,
+    _ body: @escaping () throws -> R
+  ) -> _SelectPair<R, Self, SelectCase<R>> { _SelectPair(self, SelectCase.onTimeout(until: instant, body)) }
+
   /// Adds the case of ``SelectCase/otherwise(_:)``.
   @inlinable
   public consuming func otherwise(_ body: @escaping () throws -> R) -> _SelectPair<R, Self, SelectCase<R>> {
@@ -439,6 +446,15 @@ public struct SelectCase<R> {
     var single = SelectCase(.timeout, body)
     single.source.words[0] = SelectRun.nanoseconds(duration)
     return single
+  }
+
+  /// Returns a case that is ready when no other case was ready until `instant`.
+  ///
+  /// For a loop of selects with one end, which each round would otherwise put off. It is ready at once if `instant` has
+  /// passed. The time that is left is that of the case's creation.
+  @inlinable
+  public static func onTimeout(until instant: CoroutineClock.Instant, _ body: @escaping () throws -> R) -> SelectCase {
+    onTimeout(co_now.duration(to: instant), body)
   }
 
   /// Returns a case that is selected if no other case is ready, so that the select never waits.

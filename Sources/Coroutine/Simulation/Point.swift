@@ -1,10 +1,11 @@
-public import CCoroutine
+public import CCoroutineRuntime
 
 /// Marks a step for tests: in a simulated world (the product CoroutineTesting) other coroutines may run here.
 ///
 /// Outside a world, and outside a coroutine, it does nothing, and costs one load. In a world it may suspend: the world
 /// chooses which coroutine continues, as at a wait, and resumes this one later. Coroutines of the same serial queue do
-/// not run here. Never throws, and does not check cancellation. Any thread.
+/// not run here, and none does while this one is in the body of a ``ThreadMutex``. Never throws, and does not check
+/// cancellation. Any thread.
 @inlinable
 public func co_point() {
   if cco_has_worlds() { SimulatedPoint.reach() }
@@ -30,7 +31,8 @@ enum SimulatedPoint {
     guard let carrier = Carrier.current, let job = carrier.pointee.job, let scheduler = carrier.pointee.scheduler else {
       return
     }
-    LockCheck.mayWait()
+    // No other coroutine may run under a thread's lock, so that is no step.
+    if LockCheck.holdsThreadMutex { return }
     guard scheduler._withUnsafeGuaranteedRef({ $0.host.mustGiveWay(atPointOf: job) }) else { return }
     carrier.pointee.grant(0)
     Carrier.giveWay(carrier, job)
@@ -127,6 +129,15 @@ package struct LocalClock {
     shown &+ Self.scaled(now &- since, by: millionths, of: 1_000_000, roundsUp: false)
   }
 
+  /// The first time of the world at which this clock shows `reading`; the beginning of its line if it has shown that.
+  package func time(showing reading: UInt64) -> UInt64 {
+    guard reading > shown else { return since }
+    let (time, overflow) = since.addingReportingOverflow(
+      Self.scaled(reading - shown, by: 1_000_000, of: millionths, roundsUp: true)
+    )
+    return overflow ? .max : time
+  }
+
   /// Returns how many nanoseconds of the world's time `nanoseconds` of this clock last.
   ///
   /// Rounded up, so that no timer of the host is early by the host's own clock. A duration that was clamped to `.max`
@@ -157,6 +168,9 @@ extension SimulatedWorld {
   /// The length in the world's time of `nanoseconds` by the clock of the running code.
   func lasting(_ nanoseconds: Int64) -> Int64 { clockOfCaller?()?.lasting(nanoseconds) ?? nanoseconds }
 
+  /// The world's time at which the clock of the running code shows `reading`.
+  func time(showing reading: UInt64) -> UInt64 { clockOfCaller?()?.time(showing: reading) ?? reading }
+
   /// How far the clock of the running code advances in the next `nanoseconds` of the world's time.
   func localLength(_ nanoseconds: UInt64) -> UInt64 {
     guard let clock = clockOfCaller?() else { return nanoseconds }
@@ -177,6 +191,10 @@ package protocol WorldPolicy: AnyObject {
   func choose(_ count: Int) -> Int
   /// Returns whether the fault happens.
   func chooseFault(_ name: StaticString) -> Bool
+  /// Returns whether time passes although something can run.
+  func chooseLate() -> Bool
+  /// Returns whether what was written in one piece is read in several.
+  func chooseSplit() -> Bool
   /// Called after each step, if `SimulatedWorld.footprints` is not nil.
   ///
   /// If `isUniversal` is true, the step depends on every other step. `isDependent` returns whether this step and the
@@ -188,6 +206,8 @@ package protocol WorldPolicy: AnyObject {
   func leftRunning(_ dump: String) -> any Error
   /// Returns the error for a wait for the real world; `wait` names the coroutine and what it waits for.
   func realWait(_ wait: String) -> any Error
+  /// Returns the error of a world in which a failure was observed by nothing.
+  func unhandled(_ error: CoroutineRuntime.UnhandledError) -> any Error
   /// Returns the error of a world that has reached its limit, in nanoseconds of its time.
   ///
   /// A nil limit means that the world took too many steps while no time passed.

@@ -1,4 +1,4 @@
-internal import CCoroutine
+internal import CCoroutineRuntime
 import Dispatch
 import Synchronization
 
@@ -143,6 +143,7 @@ final class SimulatedHost: Host, @unchecked Sendable {
   override var now: UInt64 { world.now }
   override var localNow: UInt64 { world.localNow }
   override func lasting(_ nanoseconds: Int64) -> Int64 { world.lasting(nanoseconds) }
+  override func time(showing reading: UInt64) -> UInt64 { world.time(showing: reading) }
   override func localLength(_ nanoseconds: UInt64) -> UInt64 { world.localLength(nanoseconds) }
 
   override func submit(_ scheduler: Scheduler, _ anchor: Anchor?) -> Bool {
@@ -269,6 +270,14 @@ package struct Candidate {
     if case .swiftJob = Inbox.decode(word) { true } else { false }
   }
 
+  /// A coroutine with its name and its launch site; what it is for others.
+  package var title: String {
+    if let job { return job.handle._withUnsafeGuaranteedRef { $0.summary } }
+    if arrival != nil { return "coroutine #\(id)" }
+    if let task { return task.owner.title(of: task) }
+    return isSwiftJob ? "a part of a Task" : "a handler"
+  }
+
   /// Runs a candidate that is no coroutine, as a drain of its executor would.
   func run() {
     switch Inbox.decode(word) {
@@ -340,12 +349,20 @@ struct CandidateList {
 
 extension SimulatedStep {
   init(_ candidate: Candidate, now: UInt64) {
-    let kind = candidate.isSwiftJob ? "part of a Task" : "handler"
-    self.init(id: candidate.id, name: nil, launchSite: "", end: kind, now: now)
+    let task = candidate.task
+    let kind = task.map { $0.owner.end(of: $0) } ?? (candidate.isSwiftJob ? "part of a Task" : "handler")
+    self.init(
+      id: candidate.id,
+      name: task.flatMap { $0.owner.name(of: $0) },
+      launchSite: task.map { $0.owner.site(of: $0) } ?? "",
+      end: kind,
+      now: now
+    )
   }
 
-  init(_ job: AnyJob, isInterrupted: Bool, now: UInt64) {
-    let value = SnapshotReader.value(of: InspectedJob(job))
+  /// `live` are the world's jobs: one of them may own the lock that the job waits for.
+  init(_ job: AnyJob, among live: [AnyJob], isInterrupted: Bool, now: UInt64) {
+    let value = SnapshotReader.value(of: InspectedJob(job), JobNames(live))
     let end = job.completion.known.isSettled ? "ended" : isInterrupted ? "interrupted" : value.stateText
     self.init(id: value.id, name: value.name, launchSite: value.launchSite, end: end, now: now)
   }
@@ -357,17 +374,31 @@ extension SimulatedStep {
 
 extension SimulatedWorld {
   /// Marks the running coroutine's waits as waits for the real world while `body` runs.
+  ///
+  /// The coroutines that `body` launches inherit that, until they end.
   package func outside<R, Failure>(_ body: () throws(Failure) -> R) throws(Failure) -> R {
-    guard let job = Carrier.current?.pointee.job else { return try body() }
-    outside[job, default: 0] += 1
-    defer {
-      outside[job, default: 1] -= 1
-      if outside[job] == 0 { outside[job] = nil }
-    }
-    return try body()
+    guard Carrier.current?.pointee.job != nil else { return try body() }
+    hasDeclared = true
+    return try Self.declared.withValue(true, body)
   }
 
-  func isOutside(_ job: JobRef) -> Bool { outside[job] != nil }
+  /// Whether the waits of a coroutine, and of those that it launches, are declared.
+  private static let declared = CoroutineLocal(default: false)
+
+  func isOutside(_ job: JobRef) -> Bool { Self.declared.value(from: job.pointee.locals?.takeUnretainedValue()) }
+
+  /// Whether there is a live coroutine whose waits are declared, and for which `isMeant` is true.
+  private func hasOutside(where isMeant: (JobRef) -> Bool) -> Bool {
+    if !hasDeclared { return false }
+    for executor in executors {
+      var job = executor.scheduler.firstLive
+      while let current = job {
+        if isOutside(current), isMeant(current) { return true }
+        job = current.pointee.nextLive
+      }
+    }
+    return false
+  }
 
   /// Returns the error of a wait for the real world, which also fails the run if the code under test catches it.
   func refuse(_ what: String, _ job: JobRef?) -> any Error {
@@ -383,7 +414,7 @@ extension SimulatedWorld {
   func waitOutside() -> Bool {
     // Nothing can run, so each of them is parked. One that does not wait any more was claimed by a real thread, which
     // is about to send its message. In a run that has failed, it may be parked for ever (`throwsCancellation`).
-    let isAwaited = outside.keys.contains { job in
+    let isAwaited = hasOutside { job in
       guard job.seemsWaiting || finding == nil else { return false }
       return WaitKind(rawValue: job.pointee.waitKind.load(ordering: .relaxed))?.isReal ?? false
     }
@@ -395,18 +426,61 @@ extension SimulatedWorld {
     return true
   }
 
-  /// The error of a coroutine that waits for a Task which nothing in the world resumes; nil if there is none.
-  var waitsForTask: (any Error)? {
+  /// The error of a coroutine whose wait something outside may end; nil if there is none.
+  ///
+  /// Called when nothing can run. Of several coroutines it names the one that was launched first.
+  var waitsForOutside: (any Error)? {
+    var found: (job: JobRef, what: String)?
     for executor in executors {
       var job = executor.scheduler.firstLive
       while let current = job {
-        if current.seemsWaiting, current.pointee.waitKind.load(ordering: .relaxed) == WaitKind.task.rawValue {
-          return refuse("a Task, which nothing in the world resumes", current)
+        if current.seemsWaiting, let what = outsideWait(of: current),
+          found.map({ current.pointee.label.id < $0.job.pointee.label.id }) ?? true
+        {
+          found = (current, what)
         }
         job = current.pointee.nextLive
       }
     }
-    return nil
+    return found.map { refuse("\($0.what), which nothing in the world ends", $0.job) }
+  }
+
+  private func outsideWait(of job: JobRef) -> String? {
+    let source = job.pointee.waitSource.load(ordering: .relaxed)
+    switch WaitKind(rawValue: job.pointee.waitKind.load(ordering: .relaxed)) {
+    case .task: return "a Task"
+    // A wait for a stop has a source.
+    case .callback where source == 0: return "a callback"
+    case .job:
+      // Sound because the waiting coroutine holds the job, and is parked.
+      guard let address = UnsafeRawPointer(bitPattern: source) else { return nil }
+      let other = Unmanaged<AnyJob>.fromOpaque(address)._withUnsafeGuaranteedRef { $0 }
+      return Self.world(of: other.record) === self ? nil : "a coroutine outside of the world"
+    default: return nil
+    }
+  }
+
+  /// The world of a job that is in memory; nil outside of worlds.
+  private static func world(of job: JobRef) -> SimulatedWorld? {
+    job.pointee.scheduler.load(ordering: .relaxed)._withUnsafeGuaranteedRef { ($0.host as? SimulatedHost)?.world }
+  }
+
+  /// Whether the job is in a world that the calling thread does not drive.
+  static func isOutside(of job: JobRef) -> Bool {
+    guard let world = world(of: job) else { return false }
+    return current !== world
+  }
+
+  /// Records that the calling thread is about to wake a job of a world that it does not drive.
+  static func noteWake(_ job: JobRef) {
+    if let world = world(of: job), current !== world { world.foreignWakes.add(job) }
+  }
+
+  /// Fails the run if a thread outside of the world has ended a wait of a coroutine that has not declared it.
+  ///
+  /// The coroutine has not continued yet, so it is still in `outside` if it has.
+  func checkWake(_ job: JobRef) {
+    if !isOutside(job) { _ = refuse("what a thread outside of the world has ended", job) }
   }
 
   /// Records that a real thread is about to resume a Task of the world; called by that thread.
@@ -415,11 +489,41 @@ extension SimulatedWorld {
   /// Fails the run: the policy does not choose the moment at which a real thread resumes a Task.
   func checkSwiftJobFromOutside() {
     hasSwiftJobFromOutside.store(false, ordering: .relaxed)
-    if outside.isEmpty { fail(policy.realWait("a Task that co_await has started was resumed by a real thread")) }
+    if !hasOutside(where: { _ in true }) {
+      fail(policy.realWait("a Task that co_await has started was resumed by a real thread"))
+    }
   }
 
   /// Wakes the world's thread; called by a thread whose message has found an idle inbox.
   func messageArrived() { wakeUp.signal() }
+}
+
+/// The jobs of a world that other threads are about to wake.
+///
+/// A job is parked from before it is added until the world has taken it, which happens after its wake-up has arrived:
+/// both are done by one thread, in this order. So the addresses are valid.
+final class ForeignWakes: @unchecked Sendable {
+  // Sound because `jobs` is accessed under `lock`.
+  private let lock = ThreadLock()
+  private let isEmpty = Atomic<Bool>(true)
+  @exclusivity(unchecked) private var jobs: [JobRef] = []
+
+  func add(_ job: JobRef) {
+    lock.withLock {
+      jobs.append(job)
+      isEmpty.store(false, ordering: .relaxed)
+    }
+  }
+
+  /// Removes and returns all; one load if there is none.
+  func take() -> [JobRef] {
+    if isEmpty.load(ordering: .relaxed) { return [] }
+    return lock.withLock {
+      isEmpty.store(true, ordering: .relaxed)
+      defer { jobs = [] }
+      return jobs
+    }
+  }
 }
 
 extension WaitKind {
@@ -438,6 +542,8 @@ extension WaitKind {
 package struct TaskContext: @unchecked Sendable {
   // Sound because the address is compared and stored only; `inherit` says when it may be used.
   private let task: UnsafeMutableRawPointer?
+
+  init(task: UnsafeMutableRawPointer?) { self.task = task }
 
   /// The Task of the calling code; outside a Task, a context that passes nothing on.
   package static var current: TaskContext { TaskContext(task: cco_current_task()) }

@@ -1,4 +1,5 @@
 import CCoroutine
+import CCoroutineRuntime
 import Dispatch
 import Synchronization
 
@@ -26,9 +27,15 @@ import Synchronization
 //  5. Candidate 0 runs if there is no policy. It is the running coroutine at a point, otherwise the candidate that has
 //     been ready longest. So a run whose choices are all 0 has the order "first in, first out".
 //
-// Waits that no coroutine of the world can end. The world cannot see a callback of a real thread. `outside` lists the
-// coroutines that have declared such a wait. Only for these the loop blocks its thread. Any other wait that nothing can
-// end is a deadlock, which is reported at once.
+// Waits that no coroutine of the world can end. A coroutine declares them by a binding (`declared`), which those that
+// it launches inherit. Only for these the loop blocks its thread. Any other one is found, whatever the real time at
+// which it ends:
+//   before it begins    the cell of a callback knows that a real thread has settled it (`isFromOutside`)
+//   while others run    the wake-up comes from a real thread (`noteWake`)
+//   not yet             nothing can run, and a coroutine waits for a callback, a Task, or a job of outside
+//                       (`waitsForOutside`)
+// All three are a World.RealWaitError. A wait for another object, a channel for example, is a deadlock if nothing can
+// run: the world cannot see that a real thread has the object too.
 //
 // Tasks that co_await starts. Their Swift jobs are candidates, as handlers are. A Task may wait for something outside,
 // for example for a sleep of Swift's. The world detects that in one of two ways: nothing else can run, or a real thread
@@ -51,6 +58,10 @@ package final class SimulatedWorld: @unchecked Sendable {
   let standIns = StandIns()
   /// Whether a thread outside of the world has resumed a Task of the world.
   let hasSwiftJobFromOutside = Atomic<Bool>(false)
+  /// The coroutines that other threads wake.
+  let foreignWakes = ForeignWakes()
+  /// Whether a coroutine has ever declared its waits: otherwise none need be searched for.
+  @exclusivity(unchecked) var hasDeclared = false
 
   @exclusivity(unchecked) var executors: [SimulatedExecutor] = []
   @exclusivity(unchecked) var executorsByQueue: [ObjectIdentifier: SimulatedExecutor] = [:]
@@ -60,6 +71,8 @@ package final class SimulatedWorld: @unchecked Sendable {
   @exclusivity(unchecked) var arrivals = 0
   /// The objects that the coroutines touch; nil if the policy does not need them.
   @exclusivity(unchecked) package var footprints: Footprints?
+  /// The Tasks; nil if none is the world's own.
+  @exclusivity(unchecked) package var tasks: (any SimulatedTasks)?
 
   /// The flow of control that runs, or ran last.
   @exclusivity(unchecked) var step = Step.idle(previous: nil)
@@ -79,10 +92,18 @@ package final class SimulatedWorld: @unchecked Sendable {
   /// The coroutines that wait in `settle`.
   @exclusivity(unchecked) var settling = WaitQueue()
   let settlingLock = SpinLock()
-  /// The coroutines that have declared waits for the real world, and the depth of their declarations.
-  @exclusivity(unchecked) var outside: [JobRef: Int] = [:]
   /// The first error that the world has found; the code under test may have caught it.
   @exclusivity(unchecked) private(set) var finding: (any Error)?
+  /// The first failure that nothing has observed.
+  @exclusivity(unchecked) private(set) var unhandled: (any Error)?
+  /// Whether the test allows a failure that nothing observes.
+  @exclusivity(unchecked) package var allowsUnhandled: (CoroutineRuntime.UnhandledError) -> Bool = { _ in false }
+  /// Whether the bindings are those of a host that has crashed; nil if none has.
+  @exclusivity(unchecked) private var isOfCrashedHost: ((LocalBinding?) -> Bool)?
+  /// Whether the flow of control that runs is one of a host that has crashed.
+  @exclusivity(unchecked) private var stepHasCrashed = false
+  /// Whether what is left is being cancelled.
+  @exclusivity(unchecked) var isClosing = false
   /// Whether `stepEnded` is called, and `endDump` is stored.
   @exclusivity(unchecked) package var isTraced = false
   /// The dump of the live coroutines when the run had ended or failed, before they were cancelled.
@@ -137,20 +158,52 @@ package final class SimulatedWorld: @unchecked Sendable {
   }
 
   func mount(_ executor: SimulatedExecutor) {
-    cco_thread().pointee.carrier = UnsafeMutableRawPointer(executor.carrier)
+    cco_layer().pointee.carrier = UnsafeMutableRawPointer(executor.carrier)
   }
 
   // MARK: For policies and reports
 
-  var hasLive: Bool { executors.contains { $0.scheduler.liveJobs > 0 } }
-  var dump: String { Dump.text(of: executors.map(\.scheduler)) }
+  var hasLiveCoroutines: Bool { executors.contains { $0.scheduler.liveJobs > 0 } }
+  var hasLive: Bool { hasLiveCoroutines || tasks?.hasLive ?? false }
+  var dump: String {
+    let tasks = tasks?.dump ?? ""
+    return !tasks.isEmpty && !hasLiveCoroutines ? tasks : Dump.text(of: executors.map(\.scheduler)) + tasks
+  }
   package var currentDump: String { dump }
 
   /// Returns an index below `count` that the policy chooses; 0 while the world ends.
   package func choose(_ count: Int) -> Int { isEnding || count < 2 ? 0 : policy.choose(count) }
 
+  /// Returns whether what was written in one piece is read in several; false while the world ends.
+  package func chooseSplit() -> Bool { !isEnding && policy.chooseSplit() }
+
   /// Makes the run fail with `error`, unless the run has failed before.
   package func fail(_ error: any Error) { if finding == nil, !isEnding { finding = error } }
+
+  // MARK: Failures that nothing observes
+
+  /// Makes the run fail with the first failure that nothing has observed, in place of telling the handler; returns
+  /// false if the handler is to be told.
+  ///
+  /// It is if the test allows the failure, if what fails was cancelled with a host that has crashed, or with all that
+  /// is left at the end. The body's own error is not hidden by this one.
+  func takesUnhandled(_ error: CoroutineRuntime.UnhandledError) -> Bool {
+    if unhandled != nil || isClosing || stepHasCrashed || allowsUnhandled(error) { return false }
+    if let isOfCrashedHost, isOfCrashedHost(LocalBinding.current) { return false }
+    unhandled = policy.unhandled(error)
+    return true
+  }
+
+  /// Whether the calling code is on a host that has crashed, and unwinds.
+  package static var callerHasCrashed: Bool {
+    current.map { $0.isOfCrashedHost?(LocalBinding.current) ?? false } ?? false
+  }
+
+  /// Says which bindings are those of a host that has crashed.
+  package func crashed<Value>(_ local: CoroutineLocal<Value>, where isMeant: @escaping (Value) -> Bool) {
+    isOfCrashedHost = { isMeant(local.value(from: $0)) }
+    stepHasCrashed = false
+  }
 }
 
 // MARK: - The loop
@@ -162,14 +215,25 @@ extension SimulatedWorld {
   ///
   /// Called once.
   package func run<Success: Sendable>(_ body: @escaping () throws -> Success) throws -> Success {
+    try driven { try runCoroutine(body) }
+  }
+
+  /// Calls `body`, which drives the world on the calling thread.
+  func driven<R>(_ body: () throws -> R) throws -> R {
     cco_guard_thread()
-    let outer = (carrier: cco_thread().pointee.carrier, locals: cco_thread().pointee.locals)
+    let outer = (carrier: cco_layer().pointee.carrier, locals: cco_layer().pointee.locals)
     cco_worlds_changed(1)
     defer {
       cco_worlds_changed(-1)
-      cco_thread().pointee.carrier = outer.carrier
-      cco_thread().pointee.locals = outer.locals
+      cco_layer().pointee.carrier = outer.carrier
+      cco_layer().pointee.locals = outer.locals
     }
+    return try body()
+  }
+
+  private func runCoroutine<Success: Sendable>(_ body: @escaping () throws -> Success) throws -> Success {
+    // Programs of coroutines may rely on it that a timer fires when nothing else can run: worlds promise that.
+    tasks?.lateLeft = 0
     let pool = executor(of: nil)
     mount(pool)
     let job = Job(
@@ -181,12 +245,12 @@ extension SimulatedWorld {
     )
     job.launch(.queued, holding: nil)
     // The body has inherited the caller's bindings; handlers and Swift jobs do not see them, as in a drain.
-    cco_thread().pointee.locals = nil
+    cco_layer().pointee.locals = nil
     var failure: (any Error)?
     do {
       try drive(until: { job.completion.known.isSettled })
       settleLeftovers()
-      if case .success = job.completion.seenOutcome(as: Success.self), hasLive {
+      if case .success = job.completion.seenOutcome(as: Success.self), hasLiveCoroutines {
         failure = policy.leftRunning(dump)
       }
     } catch {
@@ -199,20 +263,22 @@ extension SimulatedWorld {
     {
       throw finding ?? error
     }
-    if let failure = finding ?? failure { throw failure }
+    // A failure that nothing has observed is often the reason why others wait for ever.
+    if let failure = finding ?? unhandled ?? failure { throw failure }
     return try job.completion.get(as: Success.self)
   }
 
   /// Takes steps until the body has ended.
-  private func drive(until isOver: () -> Bool) throws {
+  func drive(until isOver: () -> Bool) throws {
     while !isOver() {
       gather()
+      if passesTimeLate() { continue }
       if let candidate = takeNext() {
         perform(candidate)
         if steps - stepsBefore > mostSteps { throw policy.overLimit(nil, dump) }
       } else if !wakeSettled() && !waitOutside() {
         if let due = nextTimer, due - Self.start > timeLimit { throw policy.overLimit(timeLimit, dump) }
-        if !passTime() { throw waitsForTask ?? policy.deadlock(dump) }
+        if !passTime() { throw waitsForOutside ?? policy.deadlock(dump) }
         stepsBefore = steps
       }
     }
@@ -226,6 +292,7 @@ extension SimulatedWorld {
       step = .idle(previous: candidate)
       return next
     }
+    if let candidate = takeHopping() { return candidate }
     if candidates.isEmpty { return nil }
     if candidates.count == 1 || isEnding { return candidates.remove(at: 0) }
     let previous = step.candidate?.id ?? 0
@@ -253,6 +320,7 @@ extension SimulatedWorld {
     defer { endStep() }
     guard let job = candidate.job else {
       executor.carrier.pointee.job = nil
+      stepHasCrashed = false
       candidate.run()
       executor.ended(candidate, &candidates)
       if isTraced { policy.stepEnded(SimulatedStep(candidate, now: elapsed)) }
@@ -262,11 +330,16 @@ extension SimulatedWorld {
     // Every wait begins with a decrement of this number, and calls the host (`reachesPoint`) if it is below zero.
     executor.carrier.pointee.waitsLeft = 0
     executor.carrier.pointee.grant(0)
+    if let isOfCrashedHost { stepHasCrashed = isOfCrashedHost(job.pointee.locals?.takeUnretainedValue()) }
     let traced = isTraced ? job.handle.takeUnretainedValue() : nil
     executor.scheduler.resumeInWorld(job, executor.carrier)
     // It may have let others of its queue overtake it.
     executor.ended(step.candidate ?? candidate, &candidates)
-    if let traced { policy.stepEnded(SimulatedStep(traced, isInterrupted: step.hasInterrupted(job), now: elapsed)) }
+    if let traced {
+      let live = LiveJobs.list(of: executors.map(\.scheduler))
+      let isInterrupted = step.hasInterrupted(job)
+      policy.stepEnded(SimulatedStep(traced, among: live, isInterrupted: isInterrupted, now: elapsed))
+    }
   }
 }
 
@@ -405,6 +478,7 @@ extension SimulatedWorld {
 extension SimulatedWorld {
   /// Lists everything that became ready as candidates.
   func gather() {
+    tasks?.gather()
     gatherReady()
     while arrivals > 0, let candidate = candidates.removeCancelledArrival(), let arrival = candidate.arrival {
       // The coroutine may be a candidate itself by now, with the same number.
@@ -435,12 +509,13 @@ extension SimulatedWorld {
     let scheduler = executor.scheduler
     let hasMessages = scheduler.inbox.hasMessages
     if hasMessages {
-      let mounted = cco_thread().pointee.carrier
+      let mounted = cco_layer().pointee.carrier
       mount(executor)
       scheduler.inbox.takeAll(as: nil, scheduler.handle)
-      cco_thread().pointee.carrier = mounted
+      cco_layer().pointee.carrier = mounted
       // After the messages: taking them acquires the stores that were made before they were sent.
       if hasSwiftJobFromOutside.load(ordering: .relaxed) { checkSwiftJobFromOutside() }
+      for job in foreignWakes.take() { checkWake(job) }
     }
     while let job = scheduler.readyQueue.pointee.queue.popFirst() {
       if !step.hasInterrupted(job) { executor.add(.job(job), to: &candidates) }
@@ -473,7 +548,7 @@ extension SimulatedWorld {
   package var now: UInt64 { time.load(ordering: .relaxed) }
 
   var nextTimer: UInt64? {
-    var next = UInt64.max
+    var next = tasks?.nextTimer ?? .max
     for executor in executors { next = min(next, executor.scheduler.nextTimer.load(ordering: .relaxed)) }
     return next == .max ? nil : next
   }
@@ -490,6 +565,7 @@ extension SimulatedWorld {
       executor.carrier.pointee.now = now
       executor.scheduler.fireTimers(now)
     }
+    tasks?.fireTimers(now)
     return true
   }
 
@@ -588,9 +664,11 @@ extension SimulatedWorld {
   /// A coroutine that cannot be cancelled stays parked for ever: a stack with live frames is not freed.
   func close() {
     isEnding = true
+    isClosing = true
     isTraced = false
     for _ in 0..<16 {
       for executor in executors { executor.cancelAll() }
+      tasks?.cancelAll()
       var steps = 0
       while steps < 1_000_000 {
         gather()
@@ -608,7 +686,7 @@ extension SimulatedWorld {
       executor.close()
     }
     // The executors own their carriers.
-    cco_thread().pointee.carrier = nil
+    cco_layer().pointee.carrier = nil
     executors = []
     executorsByQueue = [:]
   }

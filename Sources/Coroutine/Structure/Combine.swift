@@ -221,7 +221,7 @@ func mapElements<Element: Sendable, Output: Sendable>(
   _ body: @escaping @Sendable (Element) throws -> Output,
   next: () throws -> Element?
 ) throws -> [Output] {
-  if limit < 1 { throw CoroutineError.invalidCount(limit) }
+  if limit < 1 { throw CoroutineError.invalidCount(limit, of: "the limit of a co_map") }
   _ = try Carrier.beginWaiting()
   let work = MapWork<Output>(limit)
   try co_scope { scope in

@@ -40,11 +40,16 @@ public func co_timeout<Output>(
   _ body: () throws -> Output
 ) throws -> Output {
   guard let instant else { return try body() }
-  return try withDeadline(after: co_now.duration(to: instant), body)
+  return try withDeadline(after: co_now.duration(to: instant), at: instant, body)
 }
 
+/// Runs `body` under a deadline after `duration`, which is that of the `instant` if there is one.
 @usableFromInline
-func withDeadline<Output>(after duration: Duration, _ body: () throws -> Output) throws -> Output {
+func withDeadline<Output>(
+  after duration: Duration,
+  at instant: CoroutineClock.Instant? = nil,
+  _ body: () throws -> Output
+) throws -> Output {
   let (_, job) = try Carrier.requireJob()
   try job.checkCancelled()
   guard duration > .zero else { throw TimeoutError(after: duration) }
@@ -53,8 +58,11 @@ func withDeadline<Output>(after duration: Duration, _ body: () throws -> Output)
     let scheduler = job.pointee.scheduler.load(ordering: .relaxed)
     let (now, deadline) = scheduler._withUnsafeGuaranteedRef { scheduler in
       let now = scheduler.clock
+      if let instant { return (now, scheduler.deadline(at: instant)) }
       return (now, scheduler.deadline(duration.nanoseconds, after: now))
     }
+    // The instant may have passed since `duration` was taken.
+    guard deadline > now else { throw TimeoutError(after: duration) }
     var node = TimerNode(deadline: deadline, effect: .expire(job, frame))
     return try withUnsafeMutablePointer(to: &node) { node in
       frame.pointee.timer = (node, scheduler)
@@ -234,8 +242,9 @@ private final class CancelHook: Sendable {
     )
     if wasArmed { return }
     // A handler that has thrown the coroutine out of its own call would wait for itself.
+    var wait = ShortWait()
     while state.load(ordering: .acquiring) == Self.calling, caller.load(ordering: .relaxed) != UInt(pthread_self()) {
-      sched_yield()
+      wait.pause()
     }
   }
 }

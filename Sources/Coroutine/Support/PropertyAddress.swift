@@ -28,5 +28,5 @@ func object<Object: AnyObject>(holding property: UnsafeRawPointer, at offset: In
 @inlinable @inline(__always)
 func checkAddress<Value: ~Copyable>(_ address: UnsafeMutablePointer<Value>, of property: inout Value) {
   let actual = withUnsafeMutablePointer(to: &property) { $0 }
-  precondition(actual == address, "a stored property does not lie where its object's address says")
+  if actual != address { misuse("a stored property does not lie where its object's address says") }
 }

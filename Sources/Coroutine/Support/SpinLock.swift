@@ -1,4 +1,4 @@
-public import CCoroutine
+public import CCoroutineRuntime
 import Glibc
 public import Synchronization
 
@@ -8,7 +8,9 @@ public import Synchronization
 /// allocation and no system call, which debug builds check (below); what needs one of these takes a
 /// `ThreadLock`. Under contention it spins briefly and then yields the processor, so that a waiter does not spin at
 /// full speed while the holder has lost its time slice. Built on `Atomic` because ThreadSanitizer sees that (it does
-/// not see `Synchronization.Mutex` on Linux), and because an uncontended pair costs half of a pthread mutex.
+/// not see `Synchronization.Mutex` on Linux), and because an uncontended pair costs half of a pthread mutex. Yields do
+/// not help a holder that has a lower real-time priority (SCHED_FIFO) than the waiter, so after some of them a waiter
+/// sleeps.
 @usableFromInline
 struct SpinLock: ~Copyable, Sendable {
   @usableFromInline let word = Atomic<UInt8>(0)
@@ -71,7 +73,7 @@ struct SpinLock: ~Copyable, Sendable {
   /// is a time, and a process that is stopped and continued finds one pause over, not all of them.
   private static func giveUpProcessor(_ times: Int) {
     if cco_forked() == CCO_NOT_FORKED {
-      sched_yield()
+      ShortWait.pause(times)
     } else {
       if times > hopeless { refuseOrphaned() }
       usleep(childPause)
@@ -79,11 +81,31 @@ struct SpinLock: ~Copyable, Sendable {
   }
 }
 
+/// A wait for another thread that will be done soon.
+struct ShortWait {
+  private var times = 0
+
+  /// Lets the other thread run.
+  mutating func pause() {
+    times &+= 1
+    Self.pause(times)
+  }
+
+  /// The same for the caller's pause number `times`: yields first, then sleeps.
+  fileprivate static func pause(_ times: Int) {
+    if times <= yields { sched_yield() } else { usleep(sleep) }
+  }
+
+  private static var yields: Int { 64 }
+  /// In µs.
+  private static var sleep: UInt32 { 50 }
+}
+
 // MARK: - The debug check of all locks
 
 // A check of debug builds: no thread holds a spin lock over a switch, an allocation or a system call, and none holds a
-// ThreadLock over a switch. Each thread counts the locks that it holds, in its words (CCoroutine.h). Release builds
-// neither count nor check.
+// ThreadLock over a switch. Each thread counts the locks that it holds, in its words (CCoroutineRuntime.h). Release
+// builds neither count nor check.
 //
 //   a switch        Carrier.switchOut and every other place of the Swift layer that switches stacks
 //   a system call   each function of CLinux, each ThreadLock, each submission to Dispatch
@@ -99,8 +121,8 @@ struct SpinLock: ~Copyable, Sendable {
 //   a step of a generator     keeps the count, because a wait of the body would park the consumer as well; what the
 //                             consumer holds is not the body's at its yields (`beginStep`)
 //
-// The one system call that a thread makes with a spin lock is sched_yield: a select takes several locks, and may wait
-// for one while it holds another (SpinLock.lockContended).
+// The system calls that a thread makes with a spin lock are sched_yield and a short sleep: a select takes several
+// locks, and may wait for one while it holds another (SpinLock.lockContended).
 
 @usableFromInline
 enum LockCheck {
@@ -111,28 +133,28 @@ enum LockCheck {
   @inlinable @inline(__always)
   static func spinLockTaken() {
     #if DEBUG
-    cco_thread().pointee.spin_locks &+= 1
+    cco_layer().pointee.spin_locks &+= 1
     #endif
   }
 
   @inlinable @inline(__always)
   static func spinLockLeft() {
     #if DEBUG
-    cco_thread().pointee.spin_locks &-= 1
+    cco_layer().pointee.spin_locks &-= 1
     #endif
   }
 
   @inline(__always)
   static func threadLockTaken() {
     #if DEBUG
-    cco_thread().pointee.thread_locks &+= 1
+    cco_layer().pointee.thread_locks &+= 1
     #endif
   }
 
   @inline(__always)
   static func threadLockLeft() {
     #if DEBUG
-    cco_thread().pointee.thread_locks &-= 1
+    cco_layer().pointee.thread_locks &-= 1
     #endif
   }
 
@@ -140,7 +162,7 @@ enum LockCheck {
   @inlinable @inline(__always)
   static func noSpinLock(_ operation: Operation) {
     #if DEBUG
-    if cco_thread().pointee.spin_locks != 0 { refuse(operation) }
+    if cco_layer().pointee.spin_locks != 0 { refuse(operation) }
     #endif
   }
 
@@ -148,21 +170,31 @@ enum LockCheck {
   @inlinable @inline(__always)
   static func noLock(_ operation: Operation) {
     #if DEBUG
-    if cco_thread().pointee.spin_locks != 0 || cco_thread().pointee.thread_locks != 0 { refuse(operation) }
+    if cco_layer().pointee.spin_locks != 0 || cco_layer().pointee.thread_locks != 0 { refuse(operation) }
     #endif
   }
 
   @inline(__always)
   static func threadMutexTaken() {
     #if DEBUG
-    cco_thread().pointee.thread_mutexes &+= 1
+    cco_layer().pointee.thread_mutexes &+= 1
     #endif
   }
 
   @inline(__always)
   static func threadMutexLeft() {
     #if DEBUG
-    cco_thread().pointee.thread_mutexes &-= 1
+    cco_layer().pointee.thread_mutexes &-= 1
+    #endif
+  }
+
+  /// Whether the calling flow holds a ThreadMutex, as far as this build counts them.
+  @inline(__always)
+  static var holdsThreadMutex: Bool {
+    #if DEBUG
+    cco_layer().pointee.thread_mutexes != 0
+    #else
+    false
     #endif
   }
 
@@ -170,7 +202,7 @@ enum LockCheck {
   @inlinable @inline(__always)
   static func mayWait() {
     #if DEBUG
-    if cco_thread().pointee.thread_mutexes != 0 { refuseWait() }
+    if cco_layer().pointee.thread_mutexes != 0 { refuseWait() }
     #endif
   }
 
@@ -178,7 +210,7 @@ enum LockCheck {
   @inlinable @inline(__always)
   static func mayYield() {
     #if DEBUG
-    if cco_thread().pointee.thread_mutexes != cco_thread().pointee.thread_mutexes_below { refuseYield() }
+    if cco_layer().pointee.thread_mutexes != cco_layer().pointee.thread_mutexes_below { refuseYield() }
     #endif
   }
 
@@ -194,9 +226,9 @@ enum LockCheck {
   @inline(__always)
   static func putAside() -> Held {
     #if DEBUG
-    let held = Held(mutexes: cco_thread().pointee.thread_mutexes, below: cco_thread().pointee.thread_mutexes_below)
-    cco_thread().pointee.thread_mutexes = 0
-    cco_thread().pointee.thread_mutexes_below = 0
+    let held = Held(mutexes: cco_layer().pointee.thread_mutexes, below: cco_layer().pointee.thread_mutexes_below)
+    cco_layer().pointee.thread_mutexes = 0
+    cco_layer().pointee.thread_mutexes_below = 0
     return held
     #else
     return Held(mutexes: 0, below: 0)
@@ -207,8 +239,8 @@ enum LockCheck {
   @inline(__always)
   static func takeBack(_ held: Held) {
     #if DEBUG
-    cco_thread().pointee.thread_mutexes = held.mutexes
-    cco_thread().pointee.thread_mutexes_below = held.below
+    cco_layer().pointee.thread_mutexes = held.mutexes
+    cco_layer().pointee.thread_mutexes_below = held.below
     #endif
   }
 
@@ -216,8 +248,8 @@ enum LockCheck {
   @inlinable @inline(__always)
   static func beginStep() -> UInt32 {
     #if DEBUG
-    let below = cco_thread().pointee.thread_mutexes_below
-    cco_thread().pointee.thread_mutexes_below = cco_thread().pointee.thread_mutexes
+    let below = cco_layer().pointee.thread_mutexes_below
+    cco_layer().pointee.thread_mutexes_below = cco_layer().pointee.thread_mutexes
     return below
     #else
     return 0
@@ -229,7 +261,7 @@ enum LockCheck {
   @inlinable @inline(__always)
   static func endStep(_ below: UInt32) {
     #if DEBUG
-    cco_thread().pointee.thread_mutexes_below = below
+    cco_layer().pointee.thread_mutexes_below = below
     #endif
   }
 
@@ -243,8 +275,8 @@ enum LockCheck {
   @usableFromInline @inline(never)
   static func refuse(_ operation: Operation) {
     // A sentence for C may be copied first.
-    cco_thread().pointee.lock_exemptions &+= 1
-    if cco_thread().pointee.spin_locks == 0 { cco_refuse_locked("ThreadLock", "a switch") }
+    cco_layer().pointee.lock_exemptions &+= 1
+    if cco_layer().pointee.spin_locks == 0 { cco_refuse_locked("ThreadLock", "a switch") }
     switch operation {
     case .stackSwitch: cco_refuse_locked("spin lock", "a switch")
     case .threadLock: cco_refuse_locked("spin lock", "a ThreadLock, which may sleep")

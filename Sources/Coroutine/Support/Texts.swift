@@ -1,7 +1,7 @@
-internal import CCoroutine
+internal import CCoroutineRuntime
 
 // Texts of users in lines of the library: dumps, reports, errors, messages of misuse.
-// `Sources/CCoroutine/Hazards/Escape.c` says what is escaped, and why. A text is escaped where it enters a line. To
+// `Sources/CCoroutineRuntime/Escape.c` says what is escaped, and why. A text is escaped where it enters a line. To
 // escape a line once more changes nothing that is not between quotation marks.
 
 extension String {

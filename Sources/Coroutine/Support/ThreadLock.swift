@@ -1,4 +1,5 @@
 internal import CCoroutine
+internal import CCoroutineRuntime
 internal import CLinux
 import Synchronization
 

@@ -1,4 +1,5 @@
 internal import CCoroutine
+internal import CCoroutineRuntime
 import Synchronization
 
 // The timers of one scheduler: a hierarchical timing wheel (Varghese and Lauck, 1987). Adding and removing a timer take

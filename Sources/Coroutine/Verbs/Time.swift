@@ -18,10 +18,21 @@ public func co_delay(_ duration: Duration) throws {
   // Compares a number: the operators of Duration are calls into the standard library.
   let nanoseconds = duration.nanoseconds
   guard nanoseconds > 0 else { return try co_yield() }
+  try delay(carrier, job) { scheduler, now in scheduler.deadline(nanoseconds, after: now) }
+}
+
+/// Suspends the coroutine until the deadline that `deadline` returns; it is above `now`, or this is a yield.
+@inline(__always)
+private func delay(
+  _ carrier: UnsafeMutablePointer<Carrier>,
+  _ job: JobRef,
+  until deadline: (_ scheduler: Scheduler, _ now: UInt64) -> UInt64
+) throws {
   let scheduler = job.pointee.scheduler.load(ordering: .relaxed)
   try scheduler._withUnsafeGuaranteedRef { scheduler in
     let now = scheduler.clock
-    let deadline = scheduler.deadline(nanoseconds, after: now)
+    let deadline = deadline(scheduler, now)
+    guard deadline > now else { return try co_yield() }
     var node = TimerNode(deadline: deadline, job)
     try withUnsafeMutablePointer(to: &node) { node in
       _ = try WaitQueue.park(carrier, job, .delay, for: UInt(truncatingIfNeeded: deadline)) { epoch in
@@ -64,7 +75,8 @@ public var co_deadline: CoroutineClock.Instant? { co_timeLeft.map { co_now.advan
 /// Suspends the coroutine until the clock shows `instant`, never less.
 ///
 /// An instant that has passed lets the other ready coroutines run once. In all other respects it behaves as
-/// ``co_delay(_:)`` does. A loop that adds to the instant does not drift; see also ``co_ticker(every:)``.
+/// ``co_delay(_:)`` does. Coroutines of one queue that wait for equal instants continue in the order of their calls. A
+/// loop that adds to the instant does not drift; see also ``co_ticker(every:)``.
 ///
 /// <!-- compiled: Tests/CoroutineTests/Snippets/SymbolSnippets.swift -->
 /// ```swift
@@ -76,7 +88,11 @@ public var co_deadline: CoroutineClock.Instant? { co_timeLeft.map { co_now.advan
 /// }
 /// ```
 @available(*, noasync, message: "use `CoroutineClock().sleep(until:)`")
-public func co_delay(until instant: CoroutineClock.Instant) throws { try co_delay(co_now.duration(to: instant)) }
+public func co_delay(until instant: CoroutineClock.Instant) throws {
+  let (carrier, job) = try Carrier.requireJob()
+  try job.checkCancelled()
+  try delay(carrier, job) { scheduler, _ in scheduler.deadline(at: instant) }
+}
 
 extension UnsafeMutablePointer where Pointee == JobRecord {
   /// The earliest deadline that is visible to the running job, by the clock of its scheduler.

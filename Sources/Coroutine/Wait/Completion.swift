@@ -1,4 +1,4 @@
-public import CCoroutine
+public import CCoroutineRuntime
 public import Synchronization
 
 // An outcome that is settled once and awaited by any number of waiters: the common part of jobs and promises.

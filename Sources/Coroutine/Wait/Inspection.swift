@@ -1,4 +1,4 @@
-internal import CCoroutine
+internal import CCoroutineRuntime
 import Glibc
 import Synchronization
 
@@ -48,7 +48,7 @@ struct JobNames {
 
   /// The number, and the name if there is one: `#7 "name"`.
   static func title(of job: AnyJob) -> String {
-    "#\(job.id)" + (job.jobName.map { " \"\(String(cString: $0.cString))\"" } ?? "")
+    "#\(job.id)" + (job.nameForReports.map { " \"\(String(cString: $0.cString))\"" } ?? "")
   }
 
   /// The name of the owner with this number.
@@ -139,7 +139,8 @@ enum Inspection {
   @inline(never)
   private static func wait(_ address: UInt) {
     // In a forked child no thread takes a dump; a dump that a thread of the parent was taking never ends here.
-    while inspected.load(ordering: .sequentiallyConsistent) == address, cco_forked() == CCO_NOT_FORKED { sched_yield() }
+    var wait = ShortWait()
+    while inspected.load(ordering: .sequentiallyConsistent) == address, cco_forked() == CCO_NOT_FORKED { wait.pause() }
   }
 
   /// Performs step 1.

@@ -1,3 +1,4 @@
+public import CCoroutineRuntime
 public import Synchronization
 
 // One wait for one outcome that other code delivers: a callback (co_suspend), a thread (co_blocking), a Task (co_await,
@@ -49,6 +50,8 @@ struct OneShot {
   @usableFromInline var state = State.pending
   /// Whether the coroutine waits for the outcome although it is cancelled.
   @usableFromInline var isToEnd: Bool
+  /// Whether a thread outside of the coroutine's world has settled it.
+  @usableFromInline var isFromOutside = false
 
   @inlinable @inline(__always)
   init(_ job: JobRef, toEnd: Bool = false) {
@@ -87,8 +90,15 @@ extension UnsafeMutablePointer where Pointee == OneShot {
       }
     }
     pointee.state = .settled
+    // One load outside of tests. The thread that settles is known here only.
+    if cco_has_worlds() { noteSettler() }
     return true
   }
+
+  /// Notes whether a thread outside of the coroutine's world has settled the cell; called under the lock, PENDING
+  /// before, so the coroutine is inside its call.
+  @usableFromInline @inline(never)
+  func noteSettler() { pointee.isFromOutside = SimulatedWorld.isOutside(of: job) }
 
   /// Leaves the lock, and wakes the coroutine if `settle` has claimed its wait.
   @inlinable @inline(__always)
@@ -156,7 +166,11 @@ extension UnsafeMutablePointer where Pointee == OneShot {
     if pointee.state == .pending, !pointee.isToEnd { pointee.state = .detached }
     let state = pointee.state
     lock.unlock()
-    if state == .settled { return }
+    if state == .settled {
+      // One that has parked is found by its wake-up.
+      if pointee.isFromOutside { SimulatedWorld.current?.checkWake(job) }
+      return
+    }
     onCancel()
     if state == .detached { throw error ?? job.cancellation() ?? CancellationError() }
     try job.withShield { try wait(kind, lock, onCancel: {}) }

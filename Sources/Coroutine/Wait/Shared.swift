@@ -1,4 +1,4 @@
-public import CCoroutine
+public import CCoroutineRuntime
 
 // The words of an object that coroutines share. A use of them tells a simulated world, because there is no other way to
 // them.

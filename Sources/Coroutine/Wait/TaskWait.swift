@@ -1,4 +1,4 @@
-internal import CCoroutine
+internal import CCoroutineRuntime
 import Synchronization
 
 // The wait of a Task for a source: a job, a promise, a channel. The source's queue contains this callback, as it

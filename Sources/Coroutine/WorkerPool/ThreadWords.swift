@@ -4,14 +4,14 @@ import Synchronization
 // The state of a worker's thread: it says whether a drain was submitted, and what the submitting thread must do.
 //
 //            submit                       the thread                   nothing to do
-//   ABSENT ----------> SUBMITTED <===> RUNNING ----------> SLEEPING or POLLING ------> RUNNING
+//   ABSENT <---------> SUBMITTED <===> RUNNING ----------> SLEEPING or POLLING ------> RUNNING
 //     ^                    ^      submit  |                |      |    the timer is due, or a descriptor is ready
 //     |                    |              |                |      | submit, and a wake-up
 //     |                    +--------------+----------------|------+
 //     +----------------------------------------------------+ a spare worker's thread has slept for long, and ends
 //
-// ABSENT: there is no thread; the submission starts one. SLEEPING: the thread sleeps on this word, as a futex. POLLING:
-// it sleeps in its poller (Poller.swift).
+// ABSENT: there is no thread; the submission starts one, and goes back to ABSENT if it cannot. SLEEPING: the thread
+// sleeps on this word, as a futex. POLLING: it sleeps in its poller (Poller.swift).
 //
 // Invariants
 //  1. Every submission is followed by a drain. `submit` exchanges SUBMITTED for the old state; the thread exchanges
@@ -48,6 +48,14 @@ struct WorkerWord: ~Copyable {
     default: .nothing
     }
   }
+
+  /// Whether there is a thread, or one is being started; any thread.
+  var hasThread: Bool { state.load(ordering: .acquiring) != Self.absent }
+
+  /// Takes back the submission that should have started a thread, and could not.
+  ///
+  /// A store: until the inbox is idle again, nobody else submits.
+  borrowing func withdraw() { state.store(Self.absent, ordering: .releasing) }
 
   /// Ends a sleep, and takes a submission; returns whether there was one.
   ///
@@ -138,6 +146,9 @@ struct WatchdogWord: ~Copyable {
 
   /// Wakes the thread.
   borrowing func wake() { withAddress { clinux_futex_wake($0) } }
+
+  /// Says that the thread could not be started: the next `schedule` tries again.
+  borrowing func withdraw() { state.store(Self.unstarted, ordering: .releasing) }
 
   /// The time of the next inspection; nil if none is scheduled.
   ///

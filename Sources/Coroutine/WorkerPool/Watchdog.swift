@@ -49,6 +49,7 @@ extension WorkerPool {
     let anyStalled = inspectAll()
     if spares.contains(where: { !$0.inbox.isIdle }) { isSpareBusy.store(true, ordering: .relaxed) }
     rescueSwiftJobs(anyStalled)
+    retryThreads(Clock.now)
     let backoffs = backoffs.load(ordering: .relaxed)
     endBackoffs(ofAll: backoffs == lastBackoffs)
     lastBackoffs = backoffs
@@ -267,7 +268,12 @@ final class WatchdogThread: Sendable {
     switch word.schedule(time) {
     case .nothing: break
     case .wake: word.wake()
-    case .start: WorkerHost.startThread({ WatchdogThread.main($0) }, Unmanaged.passUnretained(pool).toOpaque())
+    case .start:
+      let code = WorkerHost.startThread({ WatchdogThread.main($0) }, Unmanaged.passUnretained(pool).toOpaque())
+      guard code != 0 else { return }
+      // Done without: nothing is taken over meanwhile. The next worker that goes idle tries again.
+      word.withdraw()
+      pool.watching.store(false, ordering: .sequentiallyConsistent)
     }
   }
 

@@ -26,7 +26,7 @@ import Synchronization
 final class WorkerHost: Host, @unchecked Sendable {
   // Sound because the state is atomic, and the invariants name the guard of everything else.
 
-  private let word = WorkerWord()
+  fileprivate let word = WorkerWord()
   /// The time of the next timer; `max` means none.
   @exclusivity(unchecked) private var timer = UInt64.max
   /// The thread; 0 while there is none.
@@ -62,7 +62,14 @@ final class WorkerHost: Host, @unchecked Sendable {
   override func submit(_ scheduler: Scheduler, _ anchor: Anchor?) -> Bool {
     switch word.submit() {
     case .nothing: break
-    case .start: Self.startThread({ WorkerHost.main($0) }, Unmanaged.passUnretained(scheduler).toOpaque())
+    case .start:
+      let code = Self.startThread({ WorkerHost.main($0) }, Unmanaged.passUnretained(scheduler).toOpaque())
+      if code != 0 {
+        word.withdraw()
+        scheduler.goWithoutThread(code)
+      } else {
+        scheduler.hasThreadAgain()
+      }
     case .wake: word.wake()
     case .signal: scheduler.ownPoller?._withUnsafeGuaranteedRef { $0.wakeUp() }
     }
@@ -77,22 +84,24 @@ final class WorkerHost: Host, @unchecked Sendable {
 
   // MARK: The thread
 
-  /// Starts a thread of the pool, detached.
+  /// Starts a thread of the pool, detached, and returns 0 or an error number.
   static func startThread(
     _ body: @convention(c) (UnsafeMutableRawPointer?) -> UnsafeMutableRawPointer?,
     _ argument: UnsafeMutableRawPointer
-  ) {
-    var thread = pthread_t()
-    let code = SignalMask.whileBlocked { pthread_create(&thread, nil, body, argument) }
-    precondition(
-      code == 0,
-      """
-      the worker pool could not start a thread (error \(code)): the process has met a limit on threads or memory; raise \
-      pids.max of its cgroup, RLIMIT_NPROC (ulimit -u), kernel.threads-max or memory.max
-      """
-    )
-    pthread_detach(thread)
+  ) -> Int32 {
+    if let refusal = refuseThreads.map({ $0() }), refusal != 0 { return refusal }
+    return SignalMask.whileBlocked { clinux_start_thread(stackBytes, body, argument) }
   }
+
+  /// What a thread of a program has: Tasks and handlers run on it.
+  ///
+  /// Without a size the C library takes that of `ulimit -s`, with which it may start no thread, or one with too little.
+  /// Only touched pages cost memory.
+  private static var stackBytes: Int { 8 << 20 }
+
+  /// The error number with which a thread is refused, or 0; for tests.
+  // Sound because a test sets it before the process uses the runtime.
+  nonisolated(unsafe) static var refuseThreads: (@Sendable () -> Int32)?
 
   private static func main(_ argument: UnsafeMutableRawPointer?) -> UnsafeMutableRawPointer? {
     guard let argument else { return nil }
@@ -167,6 +176,104 @@ final class WorkerHost: Host, @unchecked Sendable {
     thread.store(UInt(pthread_self()), ordering: .relaxed)
     threadID.store(clinux_thread_id(), ordering: .relaxed)
     return false
+  }
+}
+
+// MARK: - Workers without a thread
+
+// A worker whose thread cannot be started: the process has met a limit (pids.max of its cgroup, RLIMIT_NPROC, memory).
+// The process goes on with the threads that it has, and tries again.
+//
+// The thread that submitted the drain finds it out. It owns the drain, because it has moved the inbox out of `idle` and
+// nobody drains. So it empties the inbox itself, and makes it idle again: the next submission starts the thread anew.
+//
+//   message                                 with another worker that has a thread     without any
+//   a job that may move                     goes there                                fails with outOfStacks, unless it
+//                                                                                     has begun elsewhere
+//   an interrupt, a timer, a Swift job      stays; that worker is asked to take over  stays
+//
+// What stays keeps the inbox from being idle, so no submission comes. The watchdog submits in place of it, at each
+// inspection, and every launch from outside does.
+//
+// The bit in `withoutThread` counts as having no drain, so that the watchdog may rest; and nobody offers work to the
+// worker, because its idle bit is clear. The watchdog gives the idle bit back once a second, for one more offer.
+
+extension Scheduler {
+  fileprivate func goWithoutThread(_ code: Int32) {
+    guard let pool = readyQueue.pointee.workerPool?.takeUnretainedValue() else { return }
+    let other = pool.workerWithThread
+    noteThread(false, pool)
+    repeat {
+      var taken = asWorker {
+        inbox.takeOut(from: $0) { message in
+          guard case .job(let job) = message else { return false }
+          return job.hold.mayMove && (other != nil || job.pointee.context == nil)
+        }
+      }.messages
+      while case .job(let job)? = taken.popFirst() {
+        if let other {
+          job.pointee.scheduler.store(.passUnretained(other), ordering: .releasing)
+          other.push(.job(job))
+        } else {
+          AnyJob.fail(job, CoroutineError.outOfStacks(WorkerPool.refusal(code)))
+        }
+      }
+      if inbox.hasMessages {
+        other?.askToTakeOver(from: self)
+        asWorker { $0.isLeft.store(true, ordering: .releasing) }
+        return
+      }
+    } while !inbox.goIdle()
+  }
+
+  fileprivate func hasThreadAgain() {
+    guard let pool = readyQueue.pointee.workerPool?.takeUnretainedValue() else { return }
+    noteThread(true, pool)
+  }
+
+  private func noteThread(_ isThere: Bool, _ pool: WorkerPool) {
+    let index = workerIndex
+    guard index < pool.workers.count else { return }
+    let bit: UInt64 = 1 << UInt64(index)
+    if isThere {
+      guard pool.withoutThread.load(ordering: .relaxed) & bit != 0 else { return }
+      _ = pool.withoutThread.bitwiseAnd(~bit, ordering: .sequentiallyConsistent)
+    } else {
+      _ = pool.withoutThread.bitwiseOr(bit, ordering: .sequentiallyConsistent)
+      _ = pool.idle.bitwiseAnd(~bit, ordering: .sequentiallyConsistent)
+    }
+  }
+
+  /// Submits the drain of a worker that has something left in its inbox, and no thread.
+  func submitWhatIsLeft() {
+    if asWorker({ $0.isLeft.exchange(false, ordering: .acquiringAndReleasing) }) { submit() }
+  }
+}
+
+extension WorkerPool {
+  /// A worker with a thread, which may not have begun to run; nil if none has one.
+  fileprivate var workerWithThread: Scheduler? {
+    workers.first { ($0.host as? WorkerHost)?.word.hasThread ?? false }
+  }
+
+  /// Tries again where threads are missing; once a second with an offer.
+  ///
+  /// Called by the watchdog.
+  func retryThreads(_ now: UInt64) {
+    for worker in workers { worker.submitWhatIsLeft() }
+    for spare in spares { spare.submitWhatIsLeft() }
+    let missing = withoutThread.load(ordering: .relaxed)
+    guard missing != 0, now >= nextRetry else { return }
+    nextRetry = now + 1_000_000_000
+    _ = withoutThread.bitwiseAnd(~missing, ordering: .sequentiallyConsistent)
+    _ = idle.bitwiseOr(missing, ordering: .sequentiallyConsistent)
+  }
+
+  static func refusal(_ code: Int32) -> String {
+    """
+    the worker pool could not start a thread, and has none (error \(code)): the process has met a limit on threads or \
+    memory; raise pids.max of its cgroup, RLIMIT_NPROC (ulimit -u), kernel.threads-max or memory.max
+    """
   }
 }
 

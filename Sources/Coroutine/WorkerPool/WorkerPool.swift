@@ -46,6 +46,8 @@ final class WorkerPool: @unchecked Sendable {
   let idle = Atomic<UInt64>(0)
   /// The workers that back off from stealing: they have no drain, and get no offers.
   let backingOff = Atomic<UInt64>(0)
+  /// The workers whose threads could not be started: they have no drain, and get no offers (WorkerHost.swift).
+  let withoutThread = Atomic<UInt64>(0)
   /// The number of times that a worker has backed off.
   let backoffs = Atomic<Int>(0)
   private let nextIndex = Atomic<Int>(0)
@@ -70,6 +72,8 @@ final class WorkerPool: @unchecked Sendable {
   @exclusivity(unchecked) var isNearStall = false
   @exclusivity(unchecked) var lastSwiftJob: UInt = 0
   @exclusivity(unchecked) var lastClockReads: UInt64 = 0
+  /// When workers without a thread get the next offer.
+  @exclusivity(unchecked) var nextRetry: UInt64 = 0
 
   init(count: Int, label: String, spareRest: UInt64 = 10_000_000_000, tasks: String = "/proc/self/task") {
     let count = min(64, max(1, count))
@@ -85,7 +89,7 @@ final class WorkerPool: @unchecked Sendable {
   /// Returns the worker for the next launch from outside: one without work, else the next one round-robin.
   func nextWorker() -> Scheduler {
     let index = (nextIndex.wrappingAdd(1, ordering: .relaxed).oldValue & .max) % workers.count
-    let mask = withoutDrain(false)
+    let mask = withoutDrain(false) & ~withoutThread.load(ordering: .relaxed)
     return mask == 0 || mask & (1 << UInt64(index)) != 0 ? workers[index] : workers[mask.trailingZeroBitCount]
   }
 
@@ -188,9 +192,11 @@ final class WorkerPool: @unchecked Sendable {
 
   /// The workers that have no drain, or are about to have none.
   func withoutDrain(_ isOrdered: Bool = true) -> UInt64 {
-    isOrdered
-      ? idle.load(ordering: .sequentiallyConsistent) | backingOff.load(ordering: .sequentiallyConsistent)
-      : idle.load(ordering: .relaxed) | backingOff.load(ordering: .relaxed)
+    let withoutThread = withoutThread.load(ordering: .relaxed)
+    return withoutThread
+      | (isOrdered
+        ? idle.load(ordering: .sequentiallyConsistent) | backingOff.load(ordering: .sequentiallyConsistent)
+        : idle.load(ordering: .relaxed) | backingOff.load(ordering: .relaxed))
   }
 
   private func backOff(_ index: Int) {
@@ -250,6 +256,7 @@ extension Scheduler {
 ///     taking          the drain and rescuers, to take from the inbox (Inbox.swift)
 ///     isRescued       set by the watchdog; cleared by the rescuer (TakeOver.swift)
 ///     poller          set once (WorkerHost.swift); read by any thread
+///     isLeft          the thread that submits the drain, and one that submits it once more
 ///     wasJustOffered  set by a worker that has work to give; cleared by this one
 ///     swiftJobChanges written by the drain; read by the watchdog and by dumps
 ///     stealBackoff    the drain only
@@ -268,6 +275,8 @@ final class WorkerState: @unchecked Sendable {
   let isRescued = Atomic<Bool>(false)
   /// The poller, as an unmanaged reference; 0 before the first wait for a descriptor, and on a spare worker.
   let poller = Atomic<UInt>(0)
+  /// Whether something is left in the inbox of a worker whose thread could not be started (WorkerHost.swift).
+  let isLeft = Atomic<Bool>(false)
   /// Whether a worker with work to give has woken this one.
   let wasJustOffered = Atomic<Bool>(false)
   /// How often one of the pool's Swift jobs has begun or ended here: odd while one runs.

@@ -24,7 +24,8 @@ final class ClientConnection: @unchecked Sendable {
     case length(UInt64)
   }
   private var body = Body.ended
-  private(set) var keepsAlive = true
+  private var staysOpen = true
+  private var upload: Upload?
   /// Whether a byte of the current response has arrived.
   private(set) var hasReceived = false
   /// Whether an exchange was completed on this connection.
@@ -48,7 +49,13 @@ final class ClientConnection: @unchecked Sendable {
     chttp_destroy(message)
   }
 
-  func close() { transport.connection.close() }
+  func close() {
+    upload?.cancel()
+    transport.close()
+  }
+
+  /// Whether another exchange may follow: also the request has been sent to its end.
+  var keepsAlive: Bool { staysOpen && upload?.isWritten != false }
 
   var hasEnded: Bool { if case .ended = body { true } else { false } }
 
@@ -66,8 +73,30 @@ final class ClientConnection: @unchecked Sendable {
 
   // MARK: The request
 
-  func write(_ request: HTTPRequest, target: String, _ host: String, _ body: [UInt8]) throws {
+  /// Sends a request, and reads the head of its response.
+  func exchange(_ request: HTTPRequest, target: String, _ host: String, _ body: OutgoingBody) throws -> HTTPResponse {
+    do {
+      try write(request, target: target, host, body)
+    } catch  where !co_isCancelled && (error is NetError || error is TLSError) {
+      // A server that closes without reading on may have said why.
+      guard let head = try? readHead(of: request.method) else { throw error }
+      staysOpen = false
+      return head
+    }
+    do {
+      let head = try readHead(of: request.method)
+      // One that refuses the body takes no more of it. Another answer may depend on the rest.
+      if head.status.kind != .successful, upload?.isWritten == false { upload?.cancel() }
+      return head
+    } catch {
+      upload?.cancel()
+      throw co_isCancelled ? error : upload?.failure ?? error
+    }
+  }
+
+  private func write(_ request: HTTPRequest, target: String, _ host: String, _ body: OutgoingBody) throws {
     hasReceived = false
+    upload = nil
     output.truncate(to: 0)
     output.append(request.method.rawValue)
     output.append(" ")
@@ -81,14 +110,38 @@ final class ClientConnection: @unchecked Sendable {
       default: if !output.append(field) { throw HTTPError.invalidField }
       }
     }
-    if !body.isEmpty || [.post, .put, .patch].contains(request.method) {
-      output.append("content-length: ")
-      output.append(decimal: UInt64(body.count))
-      output.append("\r\n")
+    if request.headerFields.contains(.upgrade) { output.append("connection: upgrade\r\n") }
+    switch body {
+    case .parts(nil, _): output.append("transfer-encoding: chunked\r\n")
+    case .parts(let length?, _): appendLength(length)
+    case .bytes(let bytes):
+      if !bytes.isEmpty || [.post, .put, .patch].contains(request.method) { appendLength(UInt64(bytes.count)) }
     }
     output.append("\r\n")
-    try body.withUnsafeBytes { try transport.write(output.bytes, $0) }
+    try send(body)
     output.truncate(to: 0)
+  }
+
+  private func appendLength(_ length: UInt64) {
+    output.append("content-length: ")
+    output.append(decimal: length)
+    output.append("\r\n")
+  }
+
+  /// Writes the head, and the body if it is small; begins to write another one.
+  private func send(_ body: OutgoingBody) throws {
+    switch body {
+    case .bytes(let bytes) where bytes.count <= OutgoingBody.small:
+      try bytes.withUnsafeBytes { try transport.write(output.bytes, $0) }
+    case .bytes(let bytes):
+      try transport.write(output.bytes)
+      upload = Upload(transport, length: UInt64(bytes.count)) { body in
+        try bytes.withUnsafeBytes { try body.write($0) }
+      }
+    case .parts(let length, let write):
+      try transport.write(output.bytes)
+      upload = Upload(transport, length: length, write)
+    }
   }
 
   // MARK: The response
@@ -137,7 +190,7 @@ final class ClientConnection: @unchecked Sendable {
 
   private func begin(_ method: HTTPRequest.Method) -> HTTPResponse {
     let head = message.pointee
-    keepsAlive = head.keeps_alive != 0
+    staysOpen = head.keeps_alive != 0
     let code = Int(head.status)
     if method == .head || code < 200 || code == 204 || code == 304 || method == .connect && code < 300 {
       body = .ended
@@ -147,7 +200,7 @@ final class ClientConnection: @unchecked Sendable {
       body = head.content_length == 0 ? .ended : .length(head.content_length)
     } else {
       body = .untilEnd
-      keepsAlive = false
+      staysOpen = false
     }
     var fields = HTTPFields()
     for index in 0..<Int(head.head_field_count) {
@@ -169,7 +222,10 @@ final class ClientConnection: @unchecked Sendable {
     try co_checkCancelled()
     guard buffer.count > 0 else { return 0 }
     while true {
-      if let count = try readNow(into: buffer) { return count }
+      if let count = try readNow(into: buffer) {
+        if count == 0 { upload?.settle() }
+        return count
+      }
       if try !fill() { try endOfStream() }
     }
   }
@@ -242,9 +298,24 @@ final class ClientConnection: @unchecked Sendable {
     }
   }
 
+  /// Calls `body` with the connection, on which HTTP has ended.
+  func upgrade<R>(_ body: (Connection, inout BufferedReader) throws -> R) throws -> R {
+    let readAhead = Array(input.unread)
+    input.drop(readAhead.count)
+    guard let tls = transport.tls else {
+      var reader = BufferedReader(transport.connection, startingWith: readAhead)
+      return try body(transport.connection, &reader)
+    }
+    return try tls.withConnection(startingWith: readAhead) { connection in
+      var reader = BufferedReader(connection)
+      return try body(connection, &reader)
+    }
+  }
+
   /// Forgets the exchange before the connection waits for the next one.
   func endExchange() {
     isUsed = true
+    upload = nil
     input.endMessage()
     input.releaseIfEmpty()
     output.release()

@@ -1,6 +1,7 @@
 #if HTTP
 import Coroutine
 import CoroutineNet
+import Synchronization
 
 // The connections of a client that are not used, by origin.
 //
@@ -39,11 +40,12 @@ final class ClientPool: Sendable {
     self.idle = min(max(.zero, idle), .seconds(1 << 32))
   }
 
-  /// The right to one connection to a host; ends with its release.
+  /// The right to one connection to a host; ends with `release`, at the latest with its last reference.
   final class Permit: Sendable {
     let origin: Origin
     let pool: ClientPool
     private let permits: FairSemaphore
+    private let isHeld = Atomic<Bool>(true)
 
     init(_ origin: Origin, _ pool: ClientPool, _ permits: FairSemaphore) {
       self.origin = origin
@@ -51,7 +53,10 @@ final class ClientPool: Sendable {
       self.permits = permits
     }
 
-    deinit {
+    deinit { release() }
+
+    func release() {
+      guard isHeld.exchange(false, ordering: .relaxed) else { return }
       permits.release()
       pool.leave(origin)
     }

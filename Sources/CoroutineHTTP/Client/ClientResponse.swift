@@ -1,4 +1,5 @@
 #if HTTP
+public import CoroutineNet
 public import HTTPTypes
 
 /// A response: its head, and its body as it arrives.
@@ -59,6 +60,23 @@ public struct ClientResponse: ~Copyable {
       }
     }
     return body
+  }
+
+  /// Calls `body` with the connection after a response with the status 101, the end of HTTP on it.
+  ///
+  /// The request asks for it by the field `upgrade`, and the client adds `connection: upgrade`. Over TLS `body` gets a
+  /// connection as of `TLS.Stream.withConnection(startingWith:_:)`. Suspends as `body` does. The connection is closed
+  /// when `body` ends, and does not count for `HTTPClient.Options.connectionsOfHost` from now on.
+  ///
+  /// - Parameter body: Uses the connection, and a reader of it that has what came behind the head.
+  /// - Throws: What `body` throws; ``HTTPError`` if the status is another one: read the response then.
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
+  public func upgrade<R>(_ body: (Connection, inout BufferedReader) throws -> R) throws -> R {
+    guard head.status.code == 101 else { throw HTTPError.notSwitched(head.status.code) }
+    permit.release()
+    let connection = connection
+    defer { connection.close() }
+    return try connection.upgrade(body)
   }
 }
 #endif

@@ -36,6 +36,12 @@ public final class HTTPClient: Sendable {
     public var address: SocketAddress?
     /// The settings of TLS.
     public var tls = TLS.Client()
+    /// Decides for each address that a host or a proxy resolves to whether it may be connected to; nil allows all.
+    ///
+    /// A program that asks where strangers tell it to, as a sender of webhooks, refuses the addresses of its own
+    /// network here, also those that a redirect leads to. A request to a host without an allowed address throws
+    /// `EACCES`.
+    public var isAllowed: (@Sendable (SocketAddress) -> Bool)?
     /// Creates the default options.
     public init() {}
   }
@@ -60,14 +66,14 @@ public final class HTTPClient: Sendable {
 
   /// Sends a request, and reads the head of its response.
   ///
-  /// Suspends until the head has arrived. Safe requests follow redirects. A connection that the server had closed
-  /// while it was idle is replaced once, if no byte of a response has come and the request is idempotent: it may then
-  /// have been done twice.
+  /// Suspends until the head has arrived, which may be before the body is sent: a server that refuses the body is not
+  /// sent the rest. Safe requests follow redirects. A connection that the server had closed while it was idle is
+  /// replaced once, if no byte of a response has come and the request is idempotent: it may then have been done twice.
   ///
   /// - Parameters:
-  ///   - request: Has a scheme and an authority. Its path begins with `/`, in ASCII without spaces and without a
-  ///     fragment; nil is `/`, and OPTIONS may have `*`. Anything else is an error, and nothing is sent. The fields of
-  ///     framing and `host` are the client's.
+  ///   - request: Has a scheme, http or https, and an authority. Its path begins with `/`, in ASCII without spaces and
+  ///     without a fragment; nil is `/`, and OPTIONS may have `*`. Anything else is an error at once, and nothing is
+  ///     sent. The fields of framing and `host` are the client's.
   ///   - body: The body; its length is declared.
   ///   - isIdempotent: Whether to do the request twice has the same effect as once; nil means that the method says so
   ///     (RFC 9110, 9.2.2). True for a POST with a key by which the server knows it again.
@@ -78,15 +84,37 @@ public final class HTTPClient: Sendable {
     body: [UInt8] = [],
     isIdempotent: Bool? = nil
   ) throws -> ClientResponse {
-    try HTTPError.ofUpstream { try follow(request, body, isIdempotent ?? Self.isIdempotent(request.method)) }
+    try HTTPError.ofUpstream { try follow(request, .bytes(body), isIdempotent ?? Self.isIdempotent(request.method)) }
   }
 
   private static func isIdempotent(_ method: HTTPRequest.Method) -> Bool {
     [.get, .head, .options, .trace, .put, .delete].contains(method)
   }
 
+  /// Sends a request whose body is written in parts, and reads the head of its response.
+  ///
+  /// `write` runs in a coroutine of its own, while this one waits for the head, which may arrive before the body's end.
+  /// If the response is no success, or is released, `write` is cancelled: its next call throws. The request is sent
+  /// once: no redirect is followed, and no connection is replaced. In all other respects as
+  /// ``send(_:body:isIdempotent:)``.
+  ///
+  /// - Parameters:
+  ///   - request: As in ``send(_:body:isIdempotent:)``.
+  ///   - length: The number of bytes of the body; nil sends it in chunks.
+  ///   - write: Writes the body.
+  /// - Throws: What `write` throws, and then the server gets no whole body; ``HTTPError`` if it writes more or less
+  ///   than `length`.
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
+  public func send(
+    _ request: HTTPRequest,
+    length: UInt64? = nil,
+    _ write: @escaping @Sendable (inout RequestBody) throws -> Void
+  ) throws -> ClientResponse {
+    try HTTPError.ofUpstream { try follow(request, .parts(length: length, write), false) }
+  }
+
   /// Sends a request, and those that its redirects ask for.
-  private func follow(_ request: HTTPRequest, _ body: [UInt8], _ isIdempotent: Bool) throws -> ClientResponse {
+  private func follow(_ request: HTTPRequest, _ body: OutgoingBody, _ isIdempotent: Bool) throws -> ClientResponse {
     var request = request
     guard let scheme = request.scheme, let authority = request.authority,
       let origin = Origin(scheme: scheme, authority: authority)
@@ -95,12 +123,13 @@ public final class HTTPClient: Sendable {
       throw request.authority?.contains("@") == true ? HTTPError.userInURL(url) : HTTPError.badURL(url)
     }
     let path = request.path ?? "/"
-    guard RequestURL.isPath(path) || path == "*" && request.method == .options else { throw HTTPError.badURL(path) }
+    guard RequestURL.isPath(path) || path == "*" && request.method == .options else { throw HTTPError.badPath(path) }
     var url = RequestURL(origin: origin, path: path)
     var redirects = 0
     while true {
       let response = try exchange(request, url, body, isIdempotent)
-      guard options.redirects > 0, let next = try Self.redirect(response.head, of: request, url) else {
+      guard options.redirects > 0, body.isRepeatable, let next = try Self.redirect(response.head, of: request, url)
+      else {
         return response
       }
       redirects += 1
@@ -137,7 +166,7 @@ public final class HTTPClient: Sendable {
   private func exchange(
     _ request: HTTPRequest,
     _ url: RequestURL,
-    _ body: [UInt8],
+    _ body: OutgoingBody,
     _ isIdempotent: Bool
   ) throws -> ClientResponse {
     let permit = try pool.acquire(url.origin)
@@ -158,12 +187,14 @@ public final class HTTPClient: Sendable {
       let kept = mayUseKept ? pool.take(url.origin) : nil
       let connection = try kept ?? connect(url.origin, proxy)
       do {
-        try connection.write(request, target: target, url.origin.authority, body)
-        return ClientResponse(try connection.readHead(of: request.method), connection, permit)
+        let head = try connection.exchange(request, target: target, url.origin.authority, body)
+        return ClientResponse(head, connection, permit)
       } catch {
         connection.close()
         // Only a connection that was idle may have been closed before the request arrived.
-        guard kept != nil, !connection.hasReceived, isIdempotent, Self.isOfConnection(error) else { throw error }
+        guard kept != nil, body.isRepeatable, !connection.hasReceived, isIdempotent, Self.isOfConnection(error) else {
+          throw error
+        }
         mayUseKept = false
       }
     }
@@ -175,9 +206,10 @@ public final class HTTPClient: Sendable {
 
   private func connect(_ origin: Origin, _ proxy: Proxy?) throws -> ClientConnection {
     let target = proxy?.origin ?? origin
+    let isAllowed = options.isAllowed
     let connection =
       try options.address.map { try Connection.connect(to: $0) }
-      ?? Connection.connect(host: target.host, port: target.port)
+      ?? Connection.connect(host: target.host, port: target.port) { isAllowed?($0) ?? true }
     do {
       var tls: TLS.Stream?
       if origin.isSecure {
@@ -196,8 +228,7 @@ public final class HTTPClient: Sendable {
     var request = HTTPRequest(method: .connect, scheme: nil, authority: origin.withPort, path: nil)
     request.headerFields[.proxyAuthorization] = proxy.authorization
     let tunnel = try ClientConnection(Transport(connection: connection, tls: nil), ownsConnection: false)
-    try tunnel.write(request, target: origin.withPort, origin.withPort, [])
-    let head = try tunnel.readHead(of: .connect)
+    let head = try tunnel.exchange(request, target: origin.withPort, origin.withPort, .bytes([]))
     guard head.status.kind == .successful, tunnel.isFresh() else { throw HTTPError.proxyRefused(head.status.code) }
   }
 }

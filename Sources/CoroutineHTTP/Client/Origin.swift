@@ -44,7 +44,7 @@ struct Origin: Hashable, Sendable {
 /// An absolute URL of http or https, without its fragment.
 struct RequestURL {
   var origin: Origin
-  /// The path and the query; begins with a slash.
+  /// The path and the query: ``isPath(_:)`` holds, or it is `*`, the whole server.
   var path: String
 
   init(origin: Origin, path: String) {
@@ -77,10 +77,9 @@ struct RequestURL {
   /// The percent-encoding of a byte.
   static func escape(_ byte: UInt8) -> [UInt8] { [UInt8(ascii: "%"), digits[Int(byte >> 4)], digits[Int(byte & 15)]] }
 
-  /// The value of `location` as browsers read it: without spaces around, and with percent-encodings in place of the
-  /// bytes that no URL has.
+  /// The value of `location` as browsers read it.
   ///
-  /// A `\` is a `/` for them, so `/\host` is another host.
+  /// Without spaces around, and with percent-encodings in place of the bytes that no URL has. A `\` is a `/` for them, so `/\host` is another host.
   static func escaping(_ location: UnsafeBufferPointer<UInt8>) -> String {
     var text: [UInt8] = []
     var isOfPath = true

@@ -32,6 +32,11 @@ struct DiagnosticsHandler: Sendable {
     case "/dump": try response.send(CoroutineRuntime.dump(.list))
     case "/stacks": try response.send(CoroutineRuntime.dump(.stacks))
     case "/deadlocks": try response.send(Self.deadlocks())
+    case "/coroutine":
+      guard let id = query["id"].flatMap({ UInt64($0) }) else {
+        throw HTTPStatusError(.badRequest, "The number of a coroutine is missing: /coroutine?id=17\n")
+      }
+      try response.send(Self.coroutine(id))
     case "/snapshot.json":
       response.fields[.contentType] = "application/json"
       try CoroutineRuntime.snapshotJSON(stacks: query["stacks"] == "1") { try response.write($0) }
@@ -85,16 +90,48 @@ struct DiagnosticsHandler: Sendable {
     var text = ""
     for circle in circles {
       text += line(circle) + "\n"
-      for coroutine in circle {
-        text += "\n\(title(coroutine)), launched at \(coroutine.launchSite.asWord)\n"
-        text += "  waits: \(coroutine.wait?.text ?? "for nothing")\n"
-        for frame in CoroutineRuntime.frames(at: coroutine.stack) {
-          text += "    \(frame.symbol?.asLine ?? "0x" + String(frame.address, radix: 16))\n"
-        }
+      // Each waits for the next one, and the last for the first.
+      for (coroutine, holder) in zip(circle, circle.dropFirst() + circle.prefix(1)) {
+        text += "  \(title(holder)) holds what \(title(coroutine)) wants: \(coroutine.wait?.text ?? "nothing known")\n"
       }
+      for coroutine in circle { text += "\n" + described(coroutine) }
       text += "\n"
     }
     return text
+  }
+
+  // MARK: One coroutine
+
+  static func coroutine(_ id: UInt64) throws -> String {
+    let all = CoroutineRuntime.snapshot(stacks: true).coroutines
+    guard let coroutine = all.first(where: { $0.id == id }) else {
+      throw HTTPStatusError(.notFound, "Coroutine #\(id) has ended, or there was none.\n")
+    }
+    var text = described(coroutine)
+    let others = all.filter { $0.wait?.owner == id }
+    if !others.isEmpty { text += "\nIt holds up:\n" }
+    for other in others { text += "  \(title(other)), which waits \(other.wait?.text ?? "")\n" }
+    return text
+  }
+
+  /// A coroutine with its wait and its frames.
+  private static func described(_ coroutine: CoroutineRuntime.Snapshot.Coroutine) -> String {
+    var text = "\(title(coroutine)), launched at \(coroutine.launchSite.asWord), on \(coroutine.scheduler.asWord)\n"
+    text +=
+      "  \(state(coroutine)) for \(Int64(coroutine.since / .milliseconds(1))) ms\(coroutine.isCancelled ? ", cancelled" : "")\n"
+    for frame in CoroutineRuntime.frames(at: coroutine.stack) {
+      text += "    \(frame.symbol?.asLine ?? "0x" + String(frame.address, radix: 16))\n"
+    }
+    return text
+  }
+
+  private static func state(_ coroutine: CoroutineRuntime.Snapshot.Coroutine) -> String {
+    switch coroutine.state {
+    case .notStarted: "not started"
+    case .ready: "ready"
+    case .running: "running"
+    case .waiting: "waits: \(coroutine.wait?.text ?? "for nothing"),"
+    }
   }
 
   /// A circle in one line, as a dump has it.

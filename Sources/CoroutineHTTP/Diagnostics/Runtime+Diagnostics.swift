@@ -30,12 +30,14 @@ extension CoroutineRuntime {
   /// | `/` | a page for people |
   /// | `/dump`, `/stacks` | ``Coroutine/CoroutineRuntime/dump(_:)``, as text |
   /// | `/deadlocks` | circles of coroutines that wait for one another, as text |
+  /// | `/coroutine?id=17` | one coroutine: what it waits for, its stack, and what it holds up |
   /// | `/snapshot.json`, with `?stacks=1` | every coroutine, with its return addresses |
   /// | `/metrics` | the counters, for Prometheus |
   /// | `/profile?kind=live`, `waiting`, `growth` | a profile, for `go tool pprof` |
   /// | `/trace?seconds=1`, up to 60 | what happens from now on, for ui.perfetto.dev |
   ///
-  /// It has its own thread, and answers while all workers and queues are blocked. It answers GET and HEAD alone,
+  /// It has its own thread, and answers while all workers and queues are blocked, and while the process has no
+  /// descriptor left: it keeps two in reserve, for one client at a time. It answers GET and HEAD alone,
   /// and no request changes what the program does. A trace starts the recorder for its time, unless it is on. A profile
   /// of the kind `growth` is compared with the profile before it.
   ///
@@ -61,6 +63,8 @@ extension CoroutineRuntime {
       throw NetError(code: EACCES, "serving diagnostics to other machines, without allowsOtherMachines, at", address)
     }
     let listener = try Listener.bind(address)
+    // One for the connection, one for the files that an answer reads (symbol tables, /proc).
+    listener.keepInReserve(2)
     let scheduler = try DiagnosticsLoop.scheduler(for: address)
     var options = HTTPServer.Options()
     options.server.maxConnections = 32
@@ -71,7 +75,7 @@ extension CoroutineRuntime {
     options.discardedSize = 0
     let handler = DiagnosticsHandler(checksHost: listener.address.port != nil && address.isOfThisMachine)
     let job = co_launch(on: scheduler, name: "diagnostics") { [options] in
-      try HTTPServer.run([listener], options, handler.handle)
+      try HTTPServer.run(listeners: [listener], options: options, handler.handle)
     }
     return DiagnosticsServer(listener.address, job)
   }

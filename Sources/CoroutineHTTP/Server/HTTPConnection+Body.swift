@@ -101,7 +101,13 @@ extension HTTPConnection {
   func discardBody() throws -> Bool {
     if exchange.body == .ended { return true }
     // The client may send the body now, or the next request.
-    if exchange.expectsContinue { return false }
+    return exchange.expectsContinue ? false : try readRestOfBody()
+  }
+
+  /// Reads and drops the rest of the body, also one that the client sends only when it is asked for; returns false if
+  /// that is more than the server drops.
+  func readRestOfBody() throws -> Bool {
+    if exchange.body == .ended { return true }
     let limit = exchange.received + service.options.discardedSize
     try flush()
     return try withUnsafeTemporaryAllocation(byteCount: 4_096, alignment: 16) { buffer in
@@ -144,7 +150,7 @@ extension HTTPConnection {
     exchange.written += UInt64(part.count)
     if isHead || part.count == 0 { return try writing { try flush() } }
     switch exchange.framing {
-    case .none: try writing { try flush() }
+    case .none, .upgrade: try writing { try flush() }
     case .length(let declared) where exchange.written > declared:
       exchange.isBroken = true
       throw HTTPError.length(declared: declared, written: exchange.written)
@@ -158,6 +164,8 @@ extension HTTPConnection {
 
   func finishResponse(_ head: ServerResponse.Head, _ trailers: HTTPFields?) throws {
     if exchange.phase == .ended { throw HTTPError.responseEnded }
+    // Before a byte is sent: the handler may correct it.
+    if let trailers, let name = trailers.first(where: { $0.name.isOfHead })?.name { throw HTTPError.badTrailer(name) }
     try beginParts(head)
     if !isHead {
       switch exchange.framing {
@@ -244,7 +252,8 @@ extension HTTPConnection {
   }
 
   private func appendCheckedHead(_ head: ServerResponse.Head, _ framing: Exchange.Framing) throws {
-    guard head.status.code >= 200 || head.status.code == 101, head.status.code < 1_000 else {
+    // Behind 101 the connection has another protocol, so only `upgrade` sends it.
+    guard (200..<1_000).contains(head.status.code) || head.status.code == 101 && framing == .upgrade else {
       throw HTTPError.invalidStatus
     }
     output.append("HTTP/1.1 ")
@@ -255,6 +264,7 @@ extension HTTPConnection {
     output.append("\r\n")
     output.appendDate()
     switch framing {
+    case .upgrade: break
     case .none:
       // Of 205 the client cannot know it by the status alone (RFC 9110, 15.3.6).
       if head.status.code == 205 { output.append("content-length: 0\r\n") }
@@ -294,6 +304,16 @@ extension HTTPConnection {
       output.append("connection: close\r\n")
     } else if message?.pointee.minor_version == 0 {
       output.append("connection: keep-alive\r\n")
+    }
+  }
+}
+
+extension HTTPField.Name {
+  /// Whether a field of that name must be known before the body, and cannot be a trailer (RFC 9110, 6.5.1).
+  fileprivate var isOfHead: Bool {
+    var name = canonicalName
+    return name.withUTF8 { name in
+      name.withMemoryRebound(to: CChar.self) { chttp_is_of_head($0.baseAddress, $0.count) != 0 }
     }
   }
 }

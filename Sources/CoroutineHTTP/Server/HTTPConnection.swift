@@ -4,6 +4,7 @@ import Coroutine
 import CoroutineNet
 import Glibc
 import HTTPTypes
+import Synchronization
 
 // A connection: its coroutine reads a head, calls the handler, ends the response, and reads the next head.
 //
@@ -14,26 +15,38 @@ import HTTPTypes
 //  3. A response that is incomplete is the last one, and its connection is closed at once. So no byte of another
 //     response follows an unfinished one.
 //  4. A connection that ends after a response ends its output first, and reads on for a while. If it were closed with
-//     unread input, the system would reset it, and the client might lose the response.
+//     unread input, the system would reset it, and the client might lose the response. One that ends between two
+//     responses tells the client so (TLS). One that ends within a response does not; where only the end of the stream
+//     tells the length, it is reset.
 //  5. All waits are in the scope that the table of the service knows, so that the sweep and the stop can end them. The
-//     answers after such an end are sent outside of it.
+//     answers after such an end are sent outside of it. The handshake of TLS is one of them: a stop ends it if the
+//     client has sent nothing.
 //
 // Owner of each field: the coroutine, except `phase` and what the sweep keeps.
 
 final class HTTPConnection: @unchecked Sendable {
-  // Sound because all but `phase` is used by the connection's coroutine alone, and the fields of the sweep by it.
+  // Sound because all but `connection`, `phase` and `restingSince` is used by the connection's coroutine alone, and the
+  // fields of the sweep by it.
   //
   // `@exclusivity(unchecked)`: the checks took a twelfth of a request's instructions. No access of these fields lasts
   // over a call that accesses the same one.
   let service: HTTPService
-  let transport: Transport
+  let connection: Connection
+  /// Without TLS before its handshake has ended.
+  @exclusivity(unchecked) private(set) var transport: Transport
   let phase = Phase()
+  /// The sweep's tick since which the connection has waited for a request.
+  let restingSince: Atomic<Int>
   @exclusivity(unchecked) var current: UInt64 = 0
   let input = InputBuffer()
   let output = OutputBuffer()
   /// The parser and the fields of the current message; nil while the connection is idle.
   @exclusivity(unchecked) var message: UnsafeMutablePointer<chttp_message>?
   @exclusivity(unchecked) var exchange = Exchange()
+  /// The name of the coroutine: the peer, and while it serves a request, the method and the path.
+  private let title = RunningCoroutine.title
+  private let lengthOfPeer: Int
+  @exclusivity(unchecked) private var stateOfTitle: UInt64 = 0
 
   // Of the sweep.
   @exclusivity(unchecked) private var lastSeen: UInt64 = 0
@@ -44,40 +57,33 @@ final class HTTPConnection: @unchecked Sendable {
   enum End {
     /// Nothing more is written.
     case closed
+    /// There was no TLS.
+    case failedHandshake(any Error)
     /// The last response is complete.
     case finished
     /// An error is answered before the end.
     case refused(HTTPError, fields: HTTPFields?)
-    /// The server stops, and a request may have arrived.
+    /// The server wants no idle connection, and a request may have arrived.
     case stopped
   }
 
-  private init(_ transport: Transport, _ service: HTTPService) {
-    self.transport = transport
+  private init(_ connection: Connection, _ service: HTTPService) {
+    self.connection = connection
+    transport = Transport(connection: connection, tls: nil)
     self.service = service
+    restingSince = Atomic(service.tick)
+    lengthOfPeer = title?.count ?? 0
   }
 
   deinit { chttp_destroy(message) }
 
   static func serve(_ connection: Connection, _ service: HTTPService) throws {
-    var tls: TLS.Stream?
-    if let server = service.options.tls {
-      do {
-        tls = try co_timeout(service.options.headTime) { try server.accept(connection) }
-      } catch  where !co_isCancelled && (error is TLSError || error is NetError || error is TimeoutError) {
-        // No error of the server: anybody can send something other than TLS. The client should get the alert.
-        return finishRefused(connection)
-      }
-    }
-    let connection = HTTPConnection(Transport(connection: connection, tls: tls), service)
-    try connection.serve()
-  }
-
-  private static func finishRefused(_ connection: Connection) {
-    _ = try? co_timeout(.seconds(1)) {
-      try connection.shutdownWrite()
-      var size = 0
-      while size < 65_536, case let count = try connection.read(upTo: 4_096).count, count > 0 { size += count }
+    let connection = HTTPConnection(connection, service)
+    do {
+      try connection.serve()
+    } catch {
+      connection.close()
+      throw error
     }
   }
 
@@ -86,12 +92,19 @@ final class HTTPConnection: @unchecked Sendable {
       let end = try co_scope(failures: .isolated) { scope in
         service.add(self, scope)
         defer { service.remove(self) }
+        if let tls = service.options.tls, transport.tls == nil, let end = try handshake(tls) { return end }
         return try serveRequests()
       }
       switch end {
-      case .closed: return
+      case .closed: return close()
+      case .failedHandshake(let error):
+        service.options.counters.addFailedHandshake()
+        tell(error)
+        return
       case .finished: return try finish()
       case .refused(let error, let fields):
+        service.options.counters.addRefusedRequest()
+        tell(error)
         phase.restart(&current)
         exchange.begin()
         exchange.keepsAlive = false
@@ -101,10 +114,39 @@ final class HTTPConnection: @unchecked Sendable {
         phase.restart(&current)
         // Of a request that came at the same time, the bytes are there.
         let room = input.room()
-        guard let count = try? transport.receiveNow(into: room), count > 0 else { return }
+        guard let count = try? transport.receiveNow(into: room), count > 0 else { return close() }
         input.received(count)
       }
     }
+  }
+
+  /// Makes the handshake; returns how the connection ends if there is none.
+  private func handshake(_ server: TLS.Server) throws -> End? {
+    var hasArrived = false
+    do {
+      try enter(.handshake)
+      let tls = try server.accept(connection, startingWith: []) {
+        if !hasArrived { try enter(.head) }
+        hasArrived = true
+      }
+      transport = Transport(connection: connection, tls: tls)
+      return nil
+    } catch {
+      let cause = phase.reason?.error ?? error
+      if phase.reason == nil, co_isCancelled { throw error }
+      guard cause is TLSError || cause is NetError || cause is HTTPError else { throw error }
+      // A client that has sent nothing only looks whether the server is there.
+      return hasArrived ? .failedHandshake(cause) : .closed
+    }
+  }
+
+  /// Tells `onError` of what a client has done: nobody else sees it, and nothing of the server has failed.
+  private func tell(_ error: any Error) { service.options.server.onError?(error, connection.remoteAddress) }
+
+  /// Closes the connection after a response, or within one, which must not look complete.
+  private func close() {
+    guard exchange.phase == .body || exchange.isBroken else { return transport.close() }
+    if case .untilClose = exchange.framing { connection.reset() } else { connection.close() }
   }
 
   // MARK: Steps
@@ -117,8 +159,7 @@ final class HTTPConnection: @unchecked Sendable {
   /// Whether the sweep is to end the connection; called by the sweep.
   func hasExpired(_ most: HTTPService.Limits) -> Bool {
     let seen = phase.seen
-    let written = transport.connection.bytesWritten
-    // Only where the client is to take something: answers of TLS, which it may ask for, are no progress of a request.
+    let written = connection.bytesWritten
     guard seen == lastSeen, written == lastWritten || Phase.kind(of: seen) != .writing else {
       (lastSeen, lastWritten, unchanged) = (seen, written, 0)
       return false
@@ -126,10 +167,10 @@ final class HTTPConnection: @unchecked Sendable {
     unchanged += 1
     switch Phase.kind(of: seen) {
     case .idle: return unchanged > most.idle && phase.end(seen, because: .idleForTooLong)
-    case .head: return unchanged > most.head && phase.end(seen, because: .headLate)
+    case .handshake, .head: return unchanged > most.head && phase.end(seen, because: .headLate)
     case .reading: return unchanged > most.pause && phase.end(seen, because: .bodyLate)
     case .writing: return unchanged > most.pause && phase.end(seen, because: .stalled)
-    case .busy: return transport.connection.peerHasEnded && phase.end(seen, because: .peerHasGone)
+    case .busy: return connection.peerHasEnded && phase.end(seen, because: .peerHasGone)
     case .upgraded, .ended: return false
     }
   }
@@ -158,7 +199,7 @@ final class HTTPConnection: @unchecked Sendable {
   private func endOfPhase() -> End? {
     switch phase.reason {
     case nil: nil
-    case .stopped: .stopped
+    case .stopped, .gaveWay: .stopped
     case .headLate: .refused(.headLate, fields: nil)
     case .bodyLate where !exchange.hasBegun: .refused(.bodyLate, fields: exchange.fieldsOfErrors)
     default: .closed
@@ -187,29 +228,40 @@ final class HTTPConnection: @unchecked Sendable {
 
   /// An idle connection has neither buffers nor a parser.
   private func releaseIdle() {
+    restingSince.store(service.tick, ordering: .relaxed)
     output.release()
     chttp_destroy(message)
     message = nil
   }
 
-  /// Ends the output, and reads on for a while, so that the client gets the response.
+  /// Ends the output, and reads on for a while, so that the client gets the response: for two seconds, and for as long
+  /// as it takes a part of what is left of the response in two seconds, half a minute at most.
   private func finish() throws {
-    let most = 1 << 20
+    var size = 0
     do {
       try co_timeout(.seconds(2)) {
         try flush()
         try transport.shutdownWrite()
-        var size = 0
-        while size < most {
-          input.endMessage()
-          input.drop(input.unread.count)
-          let count = try transport.receive { self.input.room() }
-          if count == 0 { break }
-          size += count
+      }
+      for _ in 0..<15 {
+        let unsent = connection.unsentCount
+        do { return try co_timeout(.seconds(2)) { try dropRest(&size) } } catch is TimeoutError {
+          if co_isCancelled || connection.unsentCount >= unsent { return try co_checkCancelled() }
         }
       }
     } catch {
       if co_isCancelled { throw error }
+    }
+  }
+
+  /// Reads up to the end of the stream, or a megabyte.
+  private func dropRest(_ size: inout Int) throws {
+    while size < 1 << 20 {
+      input.endMessage()
+      input.drop(input.unread.count)
+      let count = try transport.receive { self.input.room() }
+      if count == 0 { return }
+      size += count
     }
   }
 }
@@ -234,8 +286,10 @@ extension HTTPConnection {
         if Phase.kind(of: current) == .idle { try enter(.head) }
         if try parseHead(&parsed) { return true }
         if input.unread.count > service.options.headSize { throw HTTPError.headTooLarge }
-      } else if service.isStopping, try !hasArrived() {
-        return false
+      } else if service.isStopping {
+        // What has arrived may be a whole request, and then nothing follows.
+        guard try hasArrived() else { return false }
+        continue
       }
       if try !fill() { return false }
     }
@@ -364,15 +418,36 @@ extension HTTPConnection {
   /// goes on.
   func serveOne() throws -> Bool {
     try enter(.busy)
+    nameByRequest()
+    defer { nameByPeer() }
     var response = ServerResponse(self)
     do {
-      try service.handle(ServerRequest(self), &response)
-      if !exchange.isUpgraded { try complete(&response) }
+      try co_withStack(service.options.handlerStack) {
+        try service.handle(ServerRequest(self), &response)
+        if !exchange.isUpgraded { try complete(&response) }
+      }
     } catch {
       exchange.fieldsOfErrors = response.fieldsOfErrors
       try answer(error)
     }
     return try endExchange()
+  }
+
+  /// Shows the request in the name of the coroutine, without its query, which may have a secret.
+  private func nameByRequest() {
+    guard let title else { return }
+    // The head begins with them. A target names no user.
+    let shown = max(exchange.path.upperBound, exchange.authority?.upperBound ?? 0)
+    withUnsafeBytes(of: UInt8(ascii: " ")) { space in
+      title.set(keeping: lengthOfPeer, space, UnsafeRawBufferPointer(start: input.head, count: shown))
+    }
+    stateOfTitle = title.state
+  }
+
+  private func nameByPeer() {
+    guard let title else { return }
+    // The handler may have given the coroutine another name.
+    if title.state == stateOfTitle { title.cut(to: lengthOfPeer) } else { connection.remoteAddress.name(title) }
   }
 
   /// Ends a response that the handler has not ended.
@@ -391,6 +466,8 @@ extension HTTPConnection {
     case let error as HTTPError where error.isOfClient:
       (status, message) = (error.status, error.description)
       exchange.keepsAlive = false
+      service.options.counters.addRefusedRequest()
+      tell(error)
     default:
       (status, message) = (.internalServerError, HTTPResponse.Status.internalServerError.reasonPhrase)
       // A client that has gone is no error of the server.
@@ -402,7 +479,11 @@ extension HTTPConnection {
 
   private func report(_ error: any Error) {
     if let onError = service.options.server.onError {
-      onError(error, transport.connection.remoteAddress)
+      let address = connection.remoteAddress
+      // Code of the program, as the handler is; without a stack for it, on the connection's.
+      do { try co_withStack(service.options.handlerStack) { onError(error, address) } } catch {
+        onError(error, address)
+      }
     } else {
       // A failed coroutine that is not joined is reported.
       _ = co_launch(name: "http handler") { throw error }
@@ -429,10 +510,7 @@ extension HTTPConnection {
 
 // MARK: - Upgrades
 
-// The end of HTTP on a connection. Over TLS the program gets one end of a pair of local sockets; two coroutines carry
-// bytes between the other end and TLS. So the program has a `Connection`, with all that uses one.
-//
-//   client == TLS == transport <-- carry --> outer -- pair -- inner: the program's
+// The end of HTTP on a connection. Over TLS the program gets a connection whose bytes are carried: TLS+Carry.swift.
 
 extension HTTPConnection {
   /// The protocols that the client offers to change to, in its order.
@@ -457,18 +535,18 @@ extension HTTPConnection {
       throw HTTPError.notUpgraded(namesProtocol: named != nil)
     }
     // The client sends the request's body first, and the protocol behind it.
-    while exchange.body != .ended { if try !discardBody() { throw HTTPError.bodyTooLarge } }
+    guard try readRestOfBody() else { throw HTTPError.bodyTooLarge }
     var head = head
     if message.pointee.is_connect != 0 {
       if head.status.kind != .successful { head.status = .ok }
       exchange.keepsAlive = true
-      try appendHead(head, .none)
+      try appendHead(head, .upgrade)
     } else {
       head.status = .switchingProtocols
       var fields = head.fields ?? [:]
       if named == nil { fields[.upgrade] = offered[0] }
       head.fields = fields
-      try appendHead(head, .none)
+      try appendHead(head, .upgrade)
       output.truncate(to: output.count - 2)
       output.append("connection: upgrade\r\n\r\n")
     }
@@ -477,41 +555,12 @@ extension HTTPConnection {
     try writing { try flush() }
     try enter(.upgraded)
     guard let tls = transport.tls else {
-      let connection = transport.connection
       var reader = BufferedReader(connection, startingWith: Array(input.unread))
       return try body(connection, &reader)
     }
-    try carry(tls, body)
-  }
-
-  private func carry(_ tls: TLS.Stream, _ body: (Connection, inout BufferedReader) throws -> Void) throws {
-    let (inner, outer) = try Connection.pair()
-    let first = [UInt8](input.unread)
-    try co_scope(failures: .isolated) { scope in
-      // Each direction ends the output of the other side when its own side has ended.
-      let incoming = scope.launch(name: "from tls") {
-        try outer.write(first)
-        var buffer = [UInt8](repeating: 0, count: 16_384)
-        while case let count = try buffer.withUnsafeMutableBytes({ try tls.read(into: $0) }), count > 0 {
-          try outer.write(buffer[..<count])
-        }
-        try outer.shutdownWrite()
-      }
-      let outgoing = scope.launch(name: "to tls") {
-        while case let bytes = try outer.read(upTo: 16_384), !bytes.isEmpty {
-          try bytes.withUnsafeBytes { try tls.write($0) }
-        }
-        try tls.shutdownWrite()
-      }
-      defer {
-        inner.close()
-        // What was written leaves; what would arrive is dropped.
-        try? outgoing.join()
-        incoming.cancel()
-        outer.close()
-      }
-      var reader = BufferedReader(inner)
-      try body(inner, &reader)
+    try tls.withConnection(startingWith: Array(input.unread)) { connection in
+      var reader = BufferedReader(connection)
+      try body(connection, &reader)
     }
   }
 }
@@ -524,12 +573,13 @@ extension HTTPConnection {
 //              NEW --- write: the head is sent --> BODY --- finish --> ENDED
 //
 // The framing of a body: its declared length; or in chunks; or, for HTTP/1.0, until the connection closes. A response
-// to HEAD, and one with status 1xx, 204 or 304, has no body: what is written is dropped.
+// to HEAD, and one with status 204 or 304, has no body: what is written is dropped. Behind the head of an upgrade the
+// connection has another protocol.
 
 struct Exchange {
   enum Phase { case new, body, ended }
-  enum Framing {
-    case none, chunked, untilClose
+  enum Framing: Equatable {
+    case none, chunked, untilClose, upgrade
     case length(UInt64)
   }
   enum Body { case ended, length, chunks }

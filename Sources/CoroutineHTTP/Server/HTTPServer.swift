@@ -1,5 +1,5 @@
 #if HTTP
-import Coroutine
+public import Coroutine
 public import CoroutineNet
 import Synchronization
 
@@ -19,21 +19,29 @@ import Synchronization
 /// ```
 ///
 /// With ``Options/tls`` it serves over TLS. It serves HTTP/1.0 clients as well. A handler runs in the coroutine of
-/// its connection, so the answers to pipelined requests have the order of the requests.
+/// its connection, on a stack of its own, so the answers to pipelined requests have the order of the requests.
 public enum HTTPServer {
   typealias Handler = @Sendable (borrowing ServerRequest, inout ServerResponse) throws -> Void
 
   /// The limits of a server; a negative number counts as 0.
   public struct Options: Sendable {
-    /// The number of connections, the end of the server, the listener, the handlers' stack, and `onError`.
-    public var server = Server.Options()
+    /// The number of connections, the end of the server, the listener, the connections' stack, and `onError`.
+    ///
+    /// A connection waits on a stack of 64 KiB: small, because a handler has a stack of its own (``handlerStack``).
+    public var server: Server.Options
+    /// The size of the stack on which a handler runs, for the time of its request (`co_withStack`).
+    ///
+    /// 4 MiB decode JSON of the 511 levels that Foundation allows. A stack takes memory as deep as it is used. Above 16
+    /// MiB, or if no stack can be had, the answer is 500, and the error goes to `Server.Options.onError`.
+    public var handlerStack: StackSize = .bytes(4 << 20)
     /// The largest number of bytes of a head, and of trailers; beyond it the answer is 431.
     public var headSize = 16_384
     /// The largest number of bytes of a body that a handler can read; beyond it the answer is 413.
     public var bodySize = 8 << 20
     /// The largest number of bytes that the server reads and drops of a body that the handler has not read.
     ///
-    /// If more are left, the connection is closed instead.
+    /// If more are left, the connection is closed instead. Of a body whose length is known, the bytes count that are
+    /// left when the answer begins, also if the handler reads them later.
     public var discardedSize = 65_536
     /// The longest time between two requests; after it the connection is closed.
     public var idle: Duration = .seconds(60)
@@ -45,8 +53,15 @@ public enum HTTPServer {
     ///
     /// With TLS a connection has a stack of ``TLS/leastStack`` or more.
     public var tls: TLS.Server?
+    /// Counts what clients have done wrong.
+    ///
+    /// Copies share it; give it to one server.
+    public var counters = Counters()
     /// Creates the default options.
-    public init() {}
+    public init() {
+      server = Server.Options()
+      server.stack = .bytes(64 << 10)
+    }
 
     /// The options with numbers that can be added and multiplied; offsets in a head have 32 bits.
     fileprivate var clamped: Options {
@@ -58,17 +73,41 @@ public enum HTTPServer {
     }
   }
 
+  /// What clients have done wrong since the server began; each went to `Server.Options.onError` as well.
+  ///
+  /// Any thread; never suspends.
+  public final class Counters: Sendable {
+    private let handshakes = Atomic<Int>(0)
+    private let requests = Atomic<Int>(0)
+    init() {}
+
+    /// The number of handshakes of TLS that have failed after the client had sent a byte.
+    public var failedHandshakes: Int { handshakes.load(ordering: .relaxed) }
+    /// The number of requests that the server itself has refused, as with 400, 408, 413, 431 or 501.
+    public var refusedRequests: Int { requests.load(ordering: .relaxed) }
+
+    func addFailedHandshake() { handshakes.wrappingAdd(1, ordering: .relaxed) }
+    func addRefusedRequest() { requests.wrappingAdd(1, ordering: .relaxed) }
+  }
+
   /// Serves until it is cancelled or told to stop.
   ///
-  /// Suspends until the server has ended. Then idle connections end at once. Requests that have arrived are answered,
-  /// with `connection: close`. Handlers that have not ended after the time of `Server.Options.drain` are cancelled.
+  /// Suspends until the server has ended. Then idle connections end at once, and those whose client has sent nothing of
+  /// its handshake. Requests that have arrived are answered, with `connection: close`, also those of connections that
+  /// wait to be accepted. Handlers that have not ended after the time of `Server.Options.drain` are cancelled.
   /// In all other respects as `Server.run`.
   ///
   /// What a handler throws:
   /// - Before the first byte of the response, an ``HTTPStatusError`` is answered with its status, an error of the
   ///   client (``HTTPError``) with its own. Any other error is answered with 500, and goes to
-  ///   `Server.Options.onError`.
+  ///   `Server.Options.onError`, or as a failed coroutine to `CoroutineRuntime.unhandledErrorHandler`.
   /// - After it, the connection is closed, so that the client sees that the response is incomplete.
+  ///
+  /// `Server.Options.onError` receives as well what no handler sees: an ``HTTPError`` for each request that the server
+  /// has refused, a ``TLSError`` for each handshake that has failed. ``Options/counters`` counts them.
+  ///
+  /// At the limit of `Server.Options.maxConnections`, the connection that has waited longest for a request gives way to
+  /// one that waits to be accepted.
   ///
   /// A handler that waits for something other than its client is cancelled when the client has closed its connection,
   /// or has ended its output: the next wait throws ``HTTPError`` with the code `PEER_HAS_GONE`. The server notices
@@ -96,8 +135,15 @@ public enum HTTPServer {
     }
   }
 
-  /// Serves listeners that exist already, and closes them at its end.
-  static func run(_ listeners: [Listener], _ options: Options, _ handle: @escaping Handler) throws {
+  /// Serves listeners that exist already, as those of `Listener.inherited()`, and closes them at its end.
+  ///
+  /// In all other respects as with an address.
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
+  public static func run(
+    listeners: [Listener],
+    options: Options = .init(),
+    _ handle: @escaping @Sendable (borrowing ServerRequest, inout ServerResponse) throws -> Void
+  ) throws {
     try run(options, handle) { try Server.run(listeners: listeners, options: $0, $1) }
   }
 
@@ -112,6 +158,7 @@ public enum HTTPServer {
     var server = options.server
     // The handshake is made on the stack of the connection.
     if options.tls != nil { server.stack = server.stack.atLeast(TLS.leastStack) }
+    server.makeRoom = { service.makeRoom() }
     var failure: (any Error)?
     do {
       try co_scope(failures: .isolated) { scope in
@@ -167,6 +214,10 @@ final class HTTPService: Sendable {
   private let table = ThreadMutex(Table())
   /// Released by the first connection after none; the sweep waits for it.
   private let isNeeded = FairSemaphore(0, limit: .unbounded)
+  /// The number of sweeps.
+  private let ticks = Atomic<Int>(0)
+  /// Whether a connection waits for a place that none could give.
+  private let needsRoom = Atomic<Bool>(false)
 
   struct Entry {
     /// The order of coming.
@@ -209,6 +260,29 @@ final class HTTPService: Sendable {
     for entry in Self.inOrder(idle) { entry.scope.cancel() }
   }
 
+  // MARK: Room
+
+  var tick: Int { ticks.load(ordering: .relaxed) }
+
+  /// Ends the connection that has been idle longest, now or when a sweep finds one.
+  func makeRoom() { if !endOldest() { needsRoom.store(true, ordering: .relaxed) } }
+
+  /// Ends the connection that has been idle longest; returns whether there was one.
+  ///
+  /// One that waits since the last sweep is spared: its request may be on its way. Linear in the connections.
+  private func endOldest() -> Bool {
+    let now = tick
+    let resting = entries.filter {
+      $0.connection.phase.isIdle && $0.connection.restingSince.load(ordering: .relaxed) < now
+    }
+    let oldest = resting.min {
+      $0.connection.restingSince.load(ordering: .relaxed) < $1.connection.restingSince.load(ordering: .relaxed)
+    }
+    guard let oldest, oldest.connection.phase.end(ifIdleBecause: .gaveWay) else { return false }
+    oldest.scope.cancel()
+    return true
+  }
+
   // MARK: The sweep
 
   /// Looks after the connections until it is cancelled.
@@ -223,6 +297,8 @@ final class HTTPService: Sendable {
         try co_delay(interval)
         let entries = entries
         if entries.isEmpty { break }
+        ticks.wrappingAdd(1, ordering: .relaxed)
+        if needsRoom.exchange(false, ordering: .relaxed) { makeRoom() }
         for entry in Self.inOrder(entries.filter { $0.connection.hasExpired(most) }) {
           entry.scope.cancel(entry.connection.phase.reason?.error)
         }
@@ -242,9 +318,13 @@ final class HTTPService: Sendable {
 
 // What a connection does, in one word.
 //
+//   HANDSHAKE --first byte--+
+//                           v
 //   IDLE --first byte--> HEAD --complete--> BUSY <--> READING, WRITING      UPGRADED: for ever
 //     |                    |                  |            |
 //     +--------------------+------------------+------------+---- the sweep or the stop ----> ENDED (reason)
+//
+// HANDSHAKE is that of TLS before the client's first byte, and HEAD its rest as well.
 //
 // Invariants
 //  1. The word has a count of steps above three bits of the kind. Each step of the connection adds 1, so a word that
@@ -255,17 +335,17 @@ final class HTTPService: Sendable {
 /// The current step of a connection, and its end by others.
 struct Phase: ~Copyable, Sendable {
   enum Kind: UInt64, Sendable {
-    case idle, head, busy, reading, writing, upgraded
+    case idle, head, busy, reading, writing, upgraded, handshake
     case ended = 7
   }
 
   enum Reason: UInt64, Sendable {
-    case idleForTooLong, headLate, bodyLate, stalled, stopped, peerHasGone
+    case idleForTooLong, headLate, bodyLate, stalled, stopped, gaveWay, peerHasGone
 
     /// The cause that a cancelled handler sees.
     var error: HTTPError {
       switch self {
-      case .idleForTooLong, .headLate, .stopped: .headLate
+      case .idleForTooLong, .headLate, .stopped, .gaveWay: .headLate
       case .bodyLate: .bodyLate
       case .stalled: .stalled
       case .peerHasGone: .peerHasGone
@@ -304,7 +384,17 @@ struct Phase: ~Copyable, Sendable {
 
   func end(ifIdleBecause reason: Reason) -> Bool {
     let seen = seen
-    return Self.kind(of: seen) == .idle && end(seen, because: reason)
+    return Self.isIdle(seen) && end(seen, because: reason)
+  }
+
+  /// Whether the client has sent nothing, or nothing since the last response.
+  var isIdle: Bool { Self.isIdle(seen) }
+
+  private static func isIdle(_ word: UInt64) -> Bool {
+    switch kind(of: word) {
+    case .idle, .handshake: true
+    default: false
+    }
   }
 
   /// Why the connection was ended; nil if it was not.

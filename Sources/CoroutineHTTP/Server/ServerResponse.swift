@@ -19,7 +19,10 @@ public import HTTPTypes
 ///   try response.send(text)
 /// ```
 public struct ServerResponse: ~Copyable {
-  /// The status; read when the head is sent.
+  /// The status, 200 to 999; read when the head is sent.
+  ///
+  /// Interim responses are the server's, and 101 is sent by ``upgrade(_:)``: to send one is an error, and the answer is
+  /// 500.
   public var status = HTTPResponse.Status.ok
   private var stored: HTTPFields?
   let connection: HTTPConnection
@@ -90,6 +93,9 @@ public struct ServerResponse: ~Copyable {
   /// Ends the response; a handler that has written parts need not call it.
   ///
   /// - Parameter trailers: Fields behind a chunked body. They are dropped if the body is not chunked.
+  /// - Throws: ``HTTPError`` with the code `INVALID_TRAILER` if one of them belongs into the head: `content-length`,
+  ///   `transfer-encoding`, `trailer`, `host`, `connection`, `keep-alive`, `upgrade`. Then nothing has been sent, and
+  ///   the response can still be ended.
   @available(*, noasync, message: "a handler is synchronous: call it there")
   public mutating func finish(trailers: HTTPFields? = nil) throws {
     try connection.finishResponse(Head(status: status, fields: stored, type: nil), trailers)
@@ -112,9 +118,10 @@ public struct ServerResponse: ~Copyable {
   /// Answers an upgrade with 101, or CONNECT with 200, and hands the connection over.
   ///
   /// Suspends as `body` does. The reader returns the bytes first that the client had sent behind its head. Over TLS
-  /// the connection is one end of a pair: coroutines carry its bytes, so that it can be used as any other. The limits
-  /// of time do not hold any more, and the coroutine is not cancelled when the client goes: `body` learns that from its
-  /// reads and writes. The connection is closed when `body` ends.
+  /// the connection is that of ``TLS/Stream/withConnection(startingWith:_:)``: it can be used as any other, and throws
+  /// `ECONNRESET` when the client is gone without having ended TLS. The limits of time do not hold any more, and the
+  /// coroutine is not cancelled when the client goes: `body` learns that from its reads and writes. The connection is
+  /// closed when `body` ends; what was written leaves before, for two seconds at most if the client takes nothing.
   ///
   /// - Parameter body: Uses the connection. ``fields`` should have the fields of the handshake. `upgrade` among them is
   ///   the protocol that is made, which the client must have offered; without it, it is the first that the client

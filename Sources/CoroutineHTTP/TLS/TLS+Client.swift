@@ -16,7 +16,7 @@ extension TLS {
     public var applicationProtocols: [String] = []
     /// The path of a PEM file with a certificate that the client shows, and its chain; nil shows none.
     public var certificateChain: String?
-    /// The path of a PEM file with the private key of ``certificateChain``.
+    /// The path of a PEM file with the private key of ``certificateChain``, without a pass phrase.
     public var privateKey: String?
     private let cache = Cache()
 
@@ -98,8 +98,9 @@ extension TLS {
     /// - Parameters:
     ///   - connection: A new connection to the server.
     ///   - host: The server's name, or its address.
-    /// - Throws: ``TLSError`` if the certificate is not trusted, has expired, or belongs to another host; or if the
-    ///   peer does not speak TLS. `NetError`; the cancellation error.
+    /// - Throws: ``TLSError`` if the certificate is not trusted, has expired, or belongs to another host: a name counts
+    ///   as a `subjectAltName`, and not in the subject (RFC 9525). Or if the peer does not speak TLS. `NetError`; the
+    ///   cancellation error.
     @available(*, noasync, message: "await the `value` of a coroutine that does this")
     public func start(on connection: Connection, host: String) throws -> Stream {
       try TLS.checkForZero(host)

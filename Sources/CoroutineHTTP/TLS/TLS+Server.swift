@@ -36,7 +36,8 @@ extension TLS {
     /// - Parameters:
     ///   - certificateChain: The path of a PEM file: the certificate, then those that issued it.
     ///   - privateKey: The path of a PEM file.
-    /// - Throws: ``TLSError`` if a file cannot be read, or the key does not belong to the certificate.
+    /// - Throws: ``TLSError`` if a file cannot be read, the key has a pass phrase, or it does not belong to the
+    ///   certificate.
     public init(certificateChain: String, privateKey: String) throws {
       let settings = Settings(files: [Files(name: nil, chain: certificateChain, key: privateKey)])
       shared = Shared(settings, try Self.make(settings))
@@ -56,7 +57,8 @@ extension TLS {
 
     /// Asks clients for a certificate that one of the `roots` has issued, at every server name.
     ///
-    /// Sessions that were made before are not resumed: their clients make the whole handshake again.
+    /// Sessions that were made before are not resumed: their clients make the whole handshake again. So do those whose
+    /// certificate has expired since, and those that resume without tickets (TLS 1.2).
     /// - Parameters:
     ///   - roots: The path of a PEM file, or of a folder of them.
     ///   - isRequired: Whether a client without a certificate is refused.
@@ -112,13 +114,23 @@ extension TLS {
     ///
     /// Suspends until it has ended; use `co_timeout` to limit its time. If it throws, the connection should be
     /// closed.
+    /// - Parameters:
+    ///   - connection: A connection on which TLS begins.
+    ///   - bytes: What was read from it behind the last message without TLS (`BufferedReader.takeBuffered()`), as after
+    ///     STARTTLS or the head of the PROXY protocol.
     /// - Throws: ``TLSError`` if the client does not speak TLS, or refuses the certificate, or shows a bad one.
     ///   `NetError`; the cancellation error.
     @available(*, noasync, message: "await the `value` of a coroutine that does this")
-    public func accept(_ connection: Connection) throws -> Stream {
+    public func accept(_ connection: Connection, startingWith bytes: [UInt8] = []) throws -> Stream {
+      try accept(connection, startingWith: bytes) {}
+    }
+
+    /// As above; `onInput` is called when the client has sent bytes.
+    func accept(_ connection: Connection, startingWith bytes: [UInt8], onInput: () throws -> Void) throws -> Stream {
       let context = shared.state.withLock { $0.1 }
       let stream = try Stream(connection, context, host: nil)
-      try stream.handshake()
+      stream.add(bytes)
+      try stream.handshake(onInput: onInput)
       return stream
     }
   }

@@ -17,8 +17,8 @@ import Glibc
 //  1. A reader waits for the peer's bytes only: neither for the lock of a writer, nor for room in the socket. Otherwise
 //     two ends whose writers wait for each other's readers would wait for ever. What it cannot write at once leaves
 //     with the next write, before which no peer may expect it (RFC 8446, 4.6.3).
-//  2. A caller that has unlocked `output` looks once more whether OpenSSL has made output meanwhile, and a caller that
-//     has made some tries the lock. So one of the two writes it.
+//  2. Whoever has unlocked `output` looks once more whether OpenSSL has made output meanwhile, and whoever has made
+//     some tries the lock. So one of the two writes it.
 //  3. `block` has been taken from OpenSSL and is used under `output`. A write that was given up leaves its rest there,
 //     so the records stay whole.
 
@@ -82,17 +82,29 @@ extension TLS {
 
     // MARK: The handshake
 
-    func handshake() throws {
+    /// Makes the handshake; `onInput` is called when the peer has sent bytes.
+    func handshake(onInput: () throws -> Void = {}) throws {
       while true {
         let result = ctls_handshake(tls)
         // Also the alert that tells the peer of a failure.
         do { try send() } catch { if result != CTLS_FAILED { throw error } }
         switch result {
         case CTLS_DONE: return
-        case CTLS_WANTS_INPUT: try receiveRecords {}
+        case CTLS_WANTS_INPUT:
+          try receiveRecords {}
+          try onInput()
         default: throw failure
         }
       }
+    }
+
+    /// Adds bytes of the peer that were read before the handshake.
+    func add(_ bytes: [UInt8]) {
+      guard !bytes.isEmpty else { return }
+      bytes.withUnsafeBytes {
+        UnsafeMutableRawBufferPointer(start: ctls_room(tls, $0.count), count: $0.count).copyMemory(from: $0)
+      }
+      ctls_received(tls, bytes.count)
     }
 
     private var failure: TLSError {

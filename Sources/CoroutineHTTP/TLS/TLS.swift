@@ -15,7 +15,7 @@ public enum TLS {
   /// The least stack of a coroutine that makes handshakes: 64 KiB.
   ///
   /// OpenSSL 3.0 touches 20 KiB of it at most, on either side, with certificates on both. A server over TLS gives its
-  /// connections this much, also if `Server.Options.stack` is less. The handlers of `HTTPServer` run on the same stack.
+  /// connections this much, also if `Server.Options.stack` is less.
   public static var leastStack: StackSize { .bytes(64 << 10) }
 
   /// What a handshake has negotiated.

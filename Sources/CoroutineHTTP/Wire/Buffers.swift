@@ -242,6 +242,11 @@ struct Transport: Sendable {
   }
 }
 
+extension Transport {
+  /// Closes the connection; with TLS the peer is told, if that needs no wait.
+  func close() { if let tls { tls.close() } else { connection.close() } }
+}
+
 // MARK: - Memory
 
 /// Memory of the buffers, by malloc itself: `allocate` of a pointer takes posix_memalign, for four times as long.

@@ -126,8 +126,16 @@ extension HTTPError {
   static let invalidStatus = HTTPError(
     "INVALID_RESPONSE_STATUS",
     .internalServerError,
-    "the status of a response is 200 to 999, with a phrase of one line; interim responses are the server's"
+    "the status of a response is 200 to 999, with a phrase of one line; interim responses are the server's, and "
+      + "`upgrade` sends 101"
   )
+  static func badTrailer(_ name: HTTPField.Name) -> HTTPError {
+    HTTPError(
+      "INVALID_TRAILER",
+      .internalServerError,
+      "a client needs \(name.rawName) before the body, and refuses it behind it; set it in `fields`, or leave it out"
+    )
+  }
   /// The client has not asked for the upgrade that the handler makes; 426 says to which protocol, and 400 if none is
   /// named.
   static func notUpgraded(namesProtocol: Bool) -> HTTPError {
@@ -135,6 +143,13 @@ extension HTTPError {
       "NOT_AN_UPGRADE",
       namesProtocol ? .upgradeRequired : .badRequest,
       "the request asks for no upgrade that is made here; send HTTP/1.1, `connection: upgrade` and `upgrade`"
+    )
+  }
+  static func notSwitched(_ code: Int) -> HTTPError {
+    HTTPError(
+      "NOT_AN_UPGRADE",
+      .badGateway,
+      "the server answered the upgrade with \(code), and goes on with HTTP; look at the response before `upgrade`"
     )
   }
   static let noMemory = HTTPError("NO_MEMORY", .serviceUnavailable, "there was no memory for the message's fields")
@@ -152,6 +167,14 @@ extension HTTPError {
   )
   static func badURL(_ url: String) -> HTTPError {
     HTTPError("INVALID_URL", .internalServerError, "\(url.urlForLines) is no URL of http or https; correct it")
+  }
+  /// A path that is joined to a host would be another host, or another request.
+  static func badPath(_ path: String) -> HTTPError {
+    HTTPError(
+      "INVALID_URL",
+      .internalServerError,
+      "the path \(path.urlForLines) is none; it must begin with / and be ASCII without spaces and fragment, so encode it"
+    )
   }
   /// RFC 9110, 4.2.4: in a URL from elsewhere, a user most often hides which server is asked.
   static func userInURL(_ url: String) -> HTTPError {

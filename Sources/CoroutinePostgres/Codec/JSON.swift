@@ -19,15 +19,15 @@ extension JSON: PostgresEncodable, PostgresDecodable {
 
   /// Appends the JSON.
   ///
-  /// If the value cannot be encoded, running the statement throws `.decoding`, with the reason.
+  /// If the value cannot be encoded, running the statement throws `.decoding`, with the reason, and not the value: a
+  /// number that is infinite or no number, or a text with a zero byte, which `jsonb` does not have.
   public func encode(into bytes: inout [UInt8]) {
-    do {
-      let text = try JSONEncoder().encode(value)
-      bytes.append(JSONFormat.version)
-      bytes += text
-    } catch {
+    let start = bytes.count
+    bytes.append(JSONFormat.version)
+    do { try JSONFormat.encode(value, into: &bytes) } catch {
+      bytes.removeSubrange(start...)
       bytes.append(JSONFormat.failure)
-      bytes += "\(error)".utf8
+      bytes += error.message.utf8
     }
   }
 
@@ -40,7 +40,41 @@ extension JSON: PostgresEncodable, PostgresDecodable {
   }
 }
 
-enum JSONFormat {
+package enum JSONFormat {
+  /// Appends the JSON of a value; throws `.decoding` if there is none that `jsonb` takes, and says where, but not what.
+  package static func encode(_ value: some Encodable, into bytes: inout [UInt8]) throws(PostgresError) {
+    let text: Data
+    do { text = try JSONEncoder().encode(value) } catch {
+      var (place, reason) = ("", "its own code has thrown \(type(of: error))")
+      if let error = error as? EncodingError, case .invalidValue(let value, let context) = error {
+        place = Self.place(context.codingPath)
+        let isNumber = value is any FloatingPoint
+        reason = isNumber ? "a number that is infinite, or none" : "JSON cannot say a value of \(type(of: value))"
+      }
+      throw PostgresError(.decoding, "a value cannot be encoded as JSON\(place): \(reason)")
+    }
+    if hasZero(text) {
+      throw PostgresError(.decoding, "a value cannot be encoded as JSON: a text in it has a zero byte")
+    }
+    bytes += text
+  }
+
+  /// Whether a text in it has a zero byte, which is written \u0000; behind a backslash that is written \\ it is none.
+  private static func hasZero(_ text: Data) -> Bool {
+    text.withUnsafeBytes { text in
+      var at = 0
+      while let next = text[at...].firstIndex(of: UInt8(ascii: "\\")) {
+        if text[next...].starts(with: "\\u0000".utf8) { return true }
+        at = min(next + 2, text.count)
+      }
+      return false
+    }
+  }
+
+  private static func place(_ path: [any CodingKey]) -> String {
+    path.isEmpty ? "" : ", at " + path.map(\.stringValue).joined(separator: ".")
+  }
+
   /// Where a value does not fit, without the value.
   static func path(to error: any Error) -> String {
     let context: DecodingError.Context? =
@@ -50,8 +84,7 @@ enum JSONFormat {
         .init(codingPath: context.codingPath + [key], debugDescription: "")
       default: nil
       }
-    let keys = context?.codingPath.map(\.stringValue) ?? []
-    return keys.isEmpty ? "" : ", at " + keys.joined(separator: ".")
+    return place(context?.codingPath ?? [])
   }
 
   /// The first byte of the binary format.
@@ -64,8 +97,7 @@ enum JSONFormat {
   /// Throws the reason why a parameter could not be encoded.
   static func check(_ bytes: ArraySlice<UInt8>?) throws {
     guard let bytes, bytes.first == failure else { return }
-    let reason = String(decoding: bytes.dropFirst(), as: UTF8.self)
-    throw PostgresError(.decoding, "a value cannot be encoded as JSON: \(reason)")
+    throw PostgresError(.decoding, String(decoding: bytes.dropFirst(), as: UTF8.self))
   }
 }
 #endif

@@ -53,6 +53,10 @@ final class Listener: Sendable {
       // The server would cut it, and never notify it.
       throw PostgresError(.server, "the channel's name has more than 63 bytes", sqlState: .nameTooLong)
     }
+    if channel.utf8.contains(0) {
+      // LISTEN is text, which would end there.
+      throw PostgresError(.decoding, "the channel's name has a zero byte; no name of a server has one")
+    }
     try co_checkCancelled()
     if core.state.withLock({ $0.phase != .open }) { throw PoolCore.ended }
     let id = state.withLock { state in
@@ -279,11 +283,12 @@ extension PostgresPool {
   /// seconds, the server is asked whether it lives; without an answer within five, it counts as lost. The connection
   /// ends with the last listener: by ``PostgresNotifications/stop()``, or when nothing refers to it any more.
   /// - Parameters:
-  ///   - channel: The name, of at most 63 bytes.
+  ///   - channel: The name, of at most 63 bytes, none of them zero.
   ///   - buffer: The number of notifications that wait for a slow listener; then it gets a `gap`.
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func listen(_ channel: String, buffer: Int = 256) throws -> PostgresNotifications {
-    try listener.listen(channel, buffer)
+    if memory != nil { throw Self.needsServer("notifications") }
+    return try listener.listen(channel, buffer)
   }
 }
 #endif

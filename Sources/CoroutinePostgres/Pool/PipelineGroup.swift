@@ -143,6 +143,6 @@ extension PostgresPool {
   /// Each is a separate transaction, and an error is its caller's alone. For short statements: a slow one delays the
   /// next ones. A cancelled caller throws at once; its statement runs nevertheless. After a loss all get `.lost`. One
   /// that changes the session, as SET does, runs on another connection, and is undone there.
-  public var pipeline: any PostgresSession { pipelines }
+  public var pipeline: any PostgresSession { memory == nil ? pipelines : self }
 }
 #endif

@@ -27,7 +27,8 @@ final class PoolCore: Sendable {
   init(_ server: Server, _ options: PostgresPool.Options) {
     self.server = server
     self.options = options
-    permits = FairSemaphore(max(1, options.connections.upperBound), limit: .unbounded).named("PostgresPool.connections")
+    permits = FairSemaphore(min(max(1, options.connections.upperBound), .max / 4), limit: .unbounded)
+      .named("PostgresPool.connections")
     let state = self.state
     settings = Wire.Settings(
       cancelTimeout: options.cancelTimeout,

@@ -14,7 +14,9 @@ extension PostgresPool {
   /// Its answers to cancellations are waited for half a second at most. Closed with this pool. Never suspends; any
   /// thread.
   package var reserve: PostgresPool {
-    reserved.withLock { reserved in
+    // In memory no statement waits for another one's connection.
+    if memory != nil { return self }
+    return reserved.withLock { reserved in
       if let reserved { return reserved }
       var options = core.options
       options.connections = 0...2

@@ -18,6 +18,8 @@ public final class PostgresPool: PostgresSession, Sendable {
   let core: PoolCore
   let pipelines: PipelineGroup
   let listener: Listener
+  /// What takes the server's place, if anything does.
+  package let memory: (any MemoryDatabase)?
   /// See ``reserve``.
   let reserved = ThreadMutex<PostgresPool?>(nil)
   /// Fulfilled when the pool begins to close, for those that wait for nothing of the pool's.
@@ -36,8 +38,9 @@ public final class PostgresPool: PostgresSession, Sendable {
     self.init(PoolCore(try Server(server), options))
   }
 
-  init(_ core: PoolCore) {
+  init(_ core: PoolCore, memory: (any MemoryDatabase)? = nil) {
     self.core = core
+    self.memory = memory
     pipelines = PipelineGroup(core)
     listener = Listener(core)
   }
@@ -61,7 +64,13 @@ public final class PostgresPool: PostgresSession, Sendable {
   /// Asks the server; suspends until one is free. What it leaves in the session, as SET does, is undone after it.
   @discardableResult
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
-  public func run(_ statement: SQL) throws -> PostgresRows { PostgresRows(try core.with { try $0.run(statement) }) }
+  public func run(_ statement: SQL) throws -> PostgresRows {
+    if let memory {
+      try checkOpen()
+      return try memory.run(statement.checkedForMemory())
+    }
+    return PostgresRows(try core.with { try $0.run(statement) })
+  }
 
   /// Runs `body` with a connection for it alone: for SET, temporary tables, session locks.
   ///
@@ -69,7 +78,8 @@ public final class PostgresPool: PostgresSession, Sendable {
   @discardableResult
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func withConnection<R>(_ body: (PostgresConnection) throws -> R) throws -> R {
-    try core.with { wire in
+    if memory != nil { throw Self.needsServer("connections") }
+    return try core.with { wire in
       let connection = PostgresConnection(wire, core)
       defer { connection.end() }
       return try body(connection)

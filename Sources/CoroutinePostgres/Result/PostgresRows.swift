@@ -1,4 +1,5 @@
 #if Postgres
+import Coroutine
 internal import CPostgres
 import FoundationEssentials
 import Glibc
@@ -19,7 +20,7 @@ public struct PostgresRows: RandomAccessCollection, Sendable {
   ///
   /// Traps if there is none of this index.
   public subscript(index: Int) -> PostgresRow {
-    precondition(index >= 0 && index < memory.count, "A result of \(memory.count) rows has no row \(index).")
+    if index < 0 || index >= memory.count { misuse("A result of \(memory.count) rows has no row \(index).") }
     return PostgresRow(memory: memory, index: index)
   }
   /// The names of the columns.
@@ -64,7 +65,8 @@ public struct PostgresRow: Sendable {
   /// Decodes a structure whose properties are columns by name; `camelCase` finds `camel_case`.
   ///
   /// A property that is Codable, and no value of a column, is read from a column of JSON. A column that is not there is
-  /// an error, for an Optional as well.
+  /// an error, for an Optional as well. Of several columns of one name the first counts, as for ``get(_:as:)``: name
+  /// those of a join by `as`.
   /// - Throws: As ``decode(_:)``.
   @_disfavoredOverload
   public func decode<V: Decodable>(as type: V.Type) throws -> V { try RowDecoder(row: self).value(type) }
@@ -81,8 +83,13 @@ public struct PostgresRow: Sendable {
   /// Whether the session's zone was UTC: the server converts a `timestamp` by it where a Date is written.
   private let isUTC: Bool
 
+  /// The number of changed rows, where the command tag does not tell it: of a result that the program has made.
+  private let madeAffected: Int?
+
   /// Takes the result over.
-  init(_ result: OpaquePointer, isUTC: Bool) { (self.result, self.isUTC) = (result, isUTC) }
+  init(_ result: OpaquePointer, isUTC: Bool, affected: Int? = nil) {
+    (self.result, self.isUTC, madeAffected) = (result, isUTC, affected)
+  }
   deinit { PQclear(result) }
 
   var status: ExecStatusType { PQresultStatus(result) }
@@ -96,7 +103,7 @@ public struct PostgresRow: Sendable {
     guard let tag = PQcmdStatus(result), UInt8(bitPattern: tag[0]) == UInt8(ascii: "D") else { return false }
     return strcmp(tag, "DISCARD ALL") == 0 || strcmp(tag, "DEALLOCATE ALL") == 0
   }
-  var affected: Int { Int(String(cString: PQcmdTuples(result))) ?? count }
+  var affected: Int { madeAffected ?? Int(String(cString: PQcmdTuples(result))) ?? count }
 
   func name(_ column: Int) -> String { PQfname(result, Int32(column)).map { String(cString: $0) } ?? "" }
   func type(_ column: Int) -> UInt32 { PQftype(result, Int32(column)) }
@@ -104,7 +111,9 @@ public struct PostgresRow: Sendable {
 
   /// The first column of this name.
   func column(named name: String) -> Int? {
-    (0..<columnCount).first { strcmp(PQfname(result, Int32($0)), name) == 0 }
+    // No column has such a name, and the comparison would end there.
+    if name.utf8.contains(0) { return nil }
+    return (0..<columnCount).first { strcmp(PQfname(result, Int32($0)), name) == 0 }
   }
 
   /// The bytes of a value; nil is null.

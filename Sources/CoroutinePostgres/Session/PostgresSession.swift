@@ -11,7 +11,7 @@
 /// - A lost connection: throws a ``PostgresError`` of kind `.lost`. Outside a transaction the statement may have taken
 ///   effect. Nothing is repeated by itself, but a transaction with `retries`.
 /// - A statement that begins or ends a transaction, or a part of one, is refused with 25000, and one that has a value
-///   inside of quotes with `.decoding`. Nothing was sent then.
+///   inside of quotes, or a zero byte in its text, with `.decoding`. Nothing was sent then.
 /// - Errors of the server are ``PostgresError``s of kind `.server`, with a `sqlState`.
 public protocol PostgresSession {
   /// Runs one statement, and returns all its rows. Asks the server.

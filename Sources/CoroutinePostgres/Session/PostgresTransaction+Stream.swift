@@ -13,6 +13,10 @@ extension PostgresTransaction {
   /// transaction throw `.busy`. Rows of a statement that changes some come one at a time, whatever `batch` says.
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func forEach(_ statement: SQL, batch: Int = 500, _ body: (PostgresRow) throws -> Void) throws {
+    if memory != nil {
+      for row in try run(statement) { try body(row) }
+      return
+    }
     try use { wire in
       try wire.withoutIdleLimit {
         if statement.mayHaveCursor {
@@ -29,14 +33,16 @@ extension PostgresTransaction {
   /// Asks the server.
   ///
   /// Suspends the writer while the server is slow. If the body throws or is cancelled, nothing is copied, and the
-  /// transaction has failed.
+  /// transaction has failed. A statement that is no copy with `stdin` or `stdout` throws `.server`, and is not sent; one
+  /// in the other direction throws it too, and the transaction has failed.
   @discardableResult
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func copyIn(
     _ statement: SQL,
     _ body: (_ write: ([UInt8]) throws -> Void) throws -> Void
   ) throws -> Int {
-    try use { wire in
+    try statement.checkCopy()
+    return try use { wire in
       try wire.beginCopy(statement, PGRES_COPY_IN)
       var unsent = 0
       do {
@@ -65,9 +71,10 @@ extension PostgresTransaction {
   /// Asks the server.
   ///
   /// Suspends for each piece that has not arrived. A slow `body` delays the server. If it throws, the copy ends, and
-  /// the transaction has failed.
+  /// the transaction has failed. Other statements are refused as by ``copyIn(_:_:)``.
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func copyOut(_ statement: SQL, _ body: ([UInt8]) throws -> Void) throws {
+    try statement.checkCopy()
     try use { wire in
       try wire.withoutIdleLimit {
         try wire.beginCopy(statement, PGRES_COPY_OUT)
@@ -76,10 +83,28 @@ extension PostgresTransaction {
           _ = try wire.naming(statement) { try wire.result() }
         } catch {
           if !wire.isBroken, wire.isActive { wire.stop() }
+          wire.failTransaction()
           throw error
         }
       }
     }
+  }
+}
+
+extension SQL {
+  /// Throws unless it is a copy whose data the client sends or gets: another statement would run before its answer shows
+  /// that it is none, and its effects would be committed if the error is swallowed.
+  fileprivate func checkCopy() throws {
+    do {
+      // What no route sends has its own error.
+      _ = try changesSession()
+    } catch var error as PostgresError {
+      error.statement = text
+      throw error
+    }
+    if isCopy { return }
+    let rule = "copyIn and copyOut run copy … from stdin and copy … to stdout; run(_:) is for other statements"
+    throw PostgresError(.server, rule, statement: text)
   }
 }
 
@@ -140,6 +165,8 @@ extension Wire {
         let isCopy = first.status == PGRES_COPY_IN || first.status == PGRES_COPY_OUT
         let error = first.status == PGRES_FATAL_ERROR ? failure(first) : nil
         if isCopy { stop() } else { while try nextResult() != nil {} }
+        // It may have run: `copy (delete …) to stdout`, and a copy of the server's own, whose file is called stdin.
+        failTransaction()
         throw error ?? PostgresError(.server, "this is no copy in that direction")
       }
     }

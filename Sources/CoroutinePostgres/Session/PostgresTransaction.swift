@@ -18,7 +18,10 @@ import Synchronization
 ///
 /// After an error of the server every statement fails with 25P02.
 public final class PostgresTransaction: PostgresSession, Sendable {
-  let wire: Wire
+  /// nil in memory.
+  let wire: Wire?
+  /// What takes the server's place, if anything does.
+  package let memory: (any MemoryTransaction)?
   let claim: Claim
   let cancelTimeout: Duration
   /// What runs after the commit; shared by the savepoints.
@@ -31,12 +34,20 @@ public final class PostgresTransaction: PostgresSession, Sendable {
 
   init(_ wire: Wire, _ claim: Claim, _ cancelTimeout: Duration) {
     (self.wire, self.claim, self.cancelTimeout) = (wire, claim, cancelTimeout)
+    memory = nil
+    hooks = ThreadMutex([])
+    depth = 0
+  }
+
+  init(_ memory: any MemoryTransaction) {
+    self.memory = memory
+    (wire, claim, cancelTimeout) = (nil, Claim(), .zero)
     hooks = ThreadMutex([])
     depth = 0
   }
 
   private init(inside outer: PostgresTransaction) {
-    (wire, claim, cancelTimeout) = (outer.wire, outer.claim, outer.cancelTimeout)
+    (wire, memory, claim, cancelTimeout) = (outer.wire, outer.memory, outer.claim, outer.cancelTimeout)
     hooks = outer.hooks
     depth = outer.depth + 1
   }
@@ -50,6 +61,7 @@ public final class PostgresTransaction: PostgresSession, Sendable {
     // As `use` does, whose closure would count a reference to each part of the statement.
     try beginUse()
     defer { claim.end() }
+    guard let wire else { return try memory?.run(statement.checkedForMemory()) ?? PostgresRows() }
     do { return PostgresRows(try wire.run(statement)) } catch { throw beforeCommit(error) }
   }
 
@@ -59,6 +71,7 @@ public final class PostgresTransaction: PostgresSession, Sendable {
   func use<R>(isBegin: Bool = false, _ body: (Wire) throws -> R) throws -> R {
     try beginUse(isBegin: isBegin)
     defer { claim.end() }
+    guard let wire else { throw PostgresPool.needsServer("cursor or copy") }
     do { return try body(wire) } catch { throw beforeCommit(error) }
   }
 
@@ -72,7 +85,7 @@ public final class PostgresTransaction: PostgresSession, Sendable {
       claim.end()
       throw PostgresError(.ended, "this transaction was used after its end")
     }
-    if !isBegin, wire.hasNoTransaction {
+    if !isBegin, let wire, wire.hasNoTransaction {
       claim.end()
       throw PostgresError(.ended, "the server has ended this transaction before the end of its body")
     }
@@ -80,7 +93,7 @@ public final class PostgresTransaction: PostgresSession, Sendable {
 
   private func beforeCommit(_ error: any Error) -> any Error {
     // Not the loss of another connection, which a body of `forEach` may throw.
-    guard wire.isBroken, var loss = error as? PostgresError, loss.kind == .lost else { return error }
+    guard let wire, wire.isBroken, var loss = error as? PostgresError, loss.kind == .lost else { return error }
     loss.hasNoEffect = true
     return loss
   }
@@ -99,22 +112,24 @@ public final class PostgresTransaction: PostgresSession, Sendable {
     let inner = PostgresTransaction(inside: self)
     let name = "co_\(inner.depth)"
     let hookCount = hooks.withLock { $0.count }
-    _ = try use { try $0.command("savepoint \(name)") }
+    let mark = try memory?.mark()
+    if mark == nil { _ = try use { try $0.command("savepoint \(name)") } }
     do {
       let value = try body(inner)
       inner.end()
-      _ = try use { try $0.command("release savepoint \(name)") }
+      if mark == nil { _ = try use { try $0.command("release savepoint \(name)") } }
       return value
     } catch {
       inner.end()
       hooks.withLock { if $0.count > hookCount { $0.removeLast($0.count - hookCount) } }
-      undo("rollback to savepoint \(name); release savepoint \(name)")
+      if let mark { memory?.undo(to: mark) } else { undo("rollback to savepoint \(name); release savepoint \(name)") }
       throw error
     }
   }
 
   /// Runs a command that undoes something, also when cancelled; breaks the connection if it is not confirmed in time.
   func undo(_ command: String) {
+    guard let wire else { return }
     if wire.isAbandoned.load(ordering: .acquiring) { return }
     do {
       try claim.withClaim {

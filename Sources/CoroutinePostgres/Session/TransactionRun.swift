@@ -55,6 +55,10 @@ extension PostgresPool {
     var pause = 10.0
     while true {
       do {
+        if let memory {
+          try checkOpen()
+          return try runTransaction(in: memory, body)
+        }
         return try core.with { wire in
           let claim = Claim()
           return try TransactionRun(wire, claim, core)

@@ -49,7 +49,7 @@ extension SQL {
 
     /// Adds the name of a table, a column or another object, in quotes.
     ///
-    /// A name with a zero byte has no spelling in SQL: the server refuses the statement.
+    /// A name with a zero byte has no spelling in SQL: running the statement throws `.decoding`.
     public mutating func appendInterpolation(identifier: String) { statement.append(text: SQL.quoted(identifier)) }
   }
 

@@ -52,7 +52,7 @@ public struct SQL: ExpressibleByStringInterpolation, Sendable, CustomStringConve
 
   /// Takes the text as it is, for tools.
   ///
-  /// More than one statement is an error.
+  /// More than one statement is an error, and so is a zero byte: running it throws then, and nothing was sent.
   ///
   /// - Parameters:
   ///   - text: The statement, with `$1`, `$2` and so on for the values.

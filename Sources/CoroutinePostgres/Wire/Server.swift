@@ -14,6 +14,9 @@ struct Server: Sendable {
 
   private static let lookups = BlockingPool(limit: 16, call: "PostgresPool", threadName: "co-lookup")
 
+  /// One that is not there, of a pool in memory.
+  init() { given = [:] }
+
   /// Reads the text; throws `.cannotConnect` if it cannot be read.
   init(_ text: String) throws {
     // libpq would read what stands before it.

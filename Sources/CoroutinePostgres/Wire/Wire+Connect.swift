@@ -34,7 +34,15 @@ extension Wire {
   private static func connect(_ parameters: [String: String], _ settings: Settings) throws -> Wire {
     var parameters = parameters
     // A token may have expired since the last connection.
-    if let password = settings.password { parameters["password"] = try password() }
+    if let password = try settings.password?() {
+      if password.utf8.contains(0) {
+        // libpq would take what stands before it for the whole.
+        var error = PostgresError(.cannotConnect, "the password has a zero byte; give one without it")
+        error.isFinal = true
+        throw error
+      }
+      parameters["password"] = password
+    }
     guard let pg = withParameters(parameters, { PQconnectStartParams($0, $1, 0) }) else {
       throw PostgresError(.cannotConnect, "there is no memory for a connection")
     }
@@ -138,8 +146,9 @@ extension Wire {
 extension Duration {
   /// At least 1, because 0 is no limit for the server.
   var inMilliseconds: Int64 {
-    let (seconds, attoseconds) = components
-    return min(max(1, seconds * 1000 + attoseconds / 1_000_000_000_000_000), Int64(Int32.max))
+    let limit = Duration.milliseconds(Int(Int32.max))
+    let (seconds, attoseconds) = min(max(self, .milliseconds(1)), limit).components
+    return seconds * 1000 + attoseconds / 1_000_000_000_000_000
   }
 }
 #endif

@@ -8,8 +8,8 @@ extension World.Network {
   /// disagree about how long something takes, and a lease may end before its holder expects that. A timer that runs
   /// already keeps its end. The clock never jumps, and runs on while the host is down.
   ///
-  /// The world measures all the rest: latencies, ``World/now``, ``World/advance(by:)``, `timeLimit`, and the timers
-  /// that handlers of promises start, because a handler is on no host.
+  /// A handler of a promise is on the host of the code that has attached it. The world measures all the rest:
+  /// latencies, ``World/now``, ``World/advance(by:)``, `timeLimit`.
   ///
   /// - Parameters:
   ///   - rate: The rate, from 0.001 to 1000, which is rounded to millionths. Another rate traps.

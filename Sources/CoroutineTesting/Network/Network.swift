@@ -10,7 +10,8 @@ extension World {
   /// - Each host has its own address, with all ports. The body of the world, and all code outside a host, is on the
   ///   host "body".
   /// - Streams behave as TCP does: bytes arrive in order, a sender waits while its receiver does not read, each
-  ///   direction ends by itself, and a connection can be reset.
+  ///   direction ends by itself, and a connection can be reset. What was written in one piece may be read in several,
+  ///   by a choice of the world, and pieces that have arrived are read together.
   /// - Datagrams may be lost.
   ///
   /// The functions are called before the world runs, or inside it. None of them suspends; a call from outside a running
@@ -96,6 +97,7 @@ extension World {
       let machine = machine(host)
       guard machine.isUp, machine.body != nil else { return }
       machine.isUp = false
+      world.crashed(Self.here) { here in here.map { !$0.machine.isUp || $0.machine.life != $0.life } ?? false }
       machine.closePorts()
       for stream in streams.values.sorted(by: { $0.number < $1.number }) where stream.machine === machine {
         stream.crash()
@@ -146,22 +148,25 @@ extension World {
     ///   - from: The host that sends.
     ///   - to: The host that receives.
     public func setLatency(_ range: ClosedRange<Duration>, from: String, to: String) {
-      if range.lowerBound < .zero { misuse("nothing arrives before it was sent") }
+      if range.lowerBound < .zero {
+        misuse("a latency is 0 or more, not \(range.lowerBound): nothing arrives before it was sent")
+      }
       requireInside()
       link(from, to).latency = .nanoseconds(range.lowerBound.nanoseconds) ... .nanoseconds(range.upperBound.nanoseconds)
     }
 
     /// Sets the part of the datagrams from one host to another that is lost, from 0 to 1; 0 at first.
     ///
-    /// The part is rounded to sixteenths, and the world draws each loss. Streams lose nothing, because their bytes are
-    /// sent again. A part outside the range traps.
+    /// For datagrams only: streams lose nothing, because their bytes are sent again; ``partition(from:to:)`` and
+    /// ``crash(_:)`` disturb them. The part is rounded to sixteenths, and the world draws each loss. A part outside the
+    /// range traps.
     ///
     /// - Parameters:
     ///   - part: The part that is lost.
     ///   - from: The host that sends.
     ///   - to: The host that receives.
     public func setLoss(_ part: Double, from: String, to: String) {
-      if !(0...1).contains(part) { misuse("the part of lost datagrams is between 0 and 1") }
+      if !(0...1).contains(part) { misuse("the part of the datagrams that is lost is from 0 to 1, not \(part)") }
       requireInside()
       link(from, to).lost = Int((part * 16).rounded())
     }

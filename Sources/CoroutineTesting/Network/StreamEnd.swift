@@ -18,6 +18,8 @@ import Glibc
 //  4. After a reset nothing is delivered in either direction, and every call of the descriptor fails.
 //  5. A close counts when `closed` is called, whatever the wire says: a process that another thread forks has copies of
 //     all descriptors until it runs its program, and so long the kernel does not take them for closed.
+//  6. Each piece is asked about once, when it is delivered: whether it is read in two pieces. The second one is held
+//     until nothing else can run, so that the receiver has read the first one, and waits.
 
 /// One end of a connection.
 final class StreamEnd: SimulatedStream, @unchecked Sendable {
@@ -37,7 +39,16 @@ final class StreamEnd: SimulatedStream, @unchecked Sendable {
   private let network: World.Network
   private weak var descriptor: WatchedDescriptor?
   private weak var peer: StreamEnd?
-  private var out: [(due: Duration, content: Content)] = []
+  /// What is on its way, in a message of its own.
+  private struct Message {
+    var due: Duration
+    var content: Content
+    /// Whether bytes are delivered as they are.
+    var isWhole = false
+    /// Whether it waits for the receiver to have read what was before it.
+    var isHeld = false
+  }
+  private var out: [Message] = []
   private var inFlight = 0
   private var hasEnded = false
   private var isClosed = false
@@ -128,7 +139,7 @@ final class StreamEnd: SimulatedStream, @unchecked Sendable {
     guard let peer else { return fail() }
     let delay = network.link(machine, peer.machine).draw(network.world)
     let due = max(network.now + delay, out.last?.due ?? .zero)
-    out.append((due, content))
+    out.append(Message(due: due, content: content))
     if due == network.now { return deliver() }
     network.world.after(due - network.now) { [weak self] in self?.deliver() }
   }
@@ -152,8 +163,13 @@ final class StreamEnd: SimulatedStream, @unchecked Sendable {
   private func deliver() {
     guard let peer, network.isRunning else { return }
     var hasArrived = false
-    while let first = out.first, first.due <= network.now, !network.link(machine, peer.machine).isCut {
+    while let first = out.first, first.due <= network.now, !first.isHeld,
+      !network.link(machine, peer.machine).isCut
+    {
       switch first.content {
+      case .bytes(let bytes) where !first.isWhole:
+        out[0].isWhole = true
+        split(bytes)
       case .bytes(let bytes):
         let count = peer.isClosed ? -Int64(EPIPE) : clinux_send(peer.wire, bytes, bytes.count)
         // The receiver does not read. Its next read calls this again.
@@ -179,6 +195,20 @@ final class StreamEnd: SimulatedStream, @unchecked Sendable {
     finish(peer, hasArrived)
   }
 
+  /// Makes two messages of the first one, if the world chooses so: the second is held.
+  private func split(_ bytes: [UInt8]) {
+    guard bytes.count > 1, network.world.chooseSplit() else { return }
+    let places = Set([1, bytes.count / 2, bytes.count - 1]).sorted()
+    let place = places[network.world.choose(places.count)]
+    out[0].content = .bytes(Array(bytes[..<place]))
+    out.insert(Message(due: out[0].due, content: .bytes(Array(bytes[place...])), isWhole: true, isHeld: true), at: 1)
+    network.world.after(.zero) { [weak self] in
+      guard let self, let held = out.firstIndex(where: \.isHeld) else { return }
+      out[held].isHeld = false
+      deliver()
+    }
+  }
+
   private func finish(_ peer: StreamEnd, _ hasArrived: Bool) {
     if hasArrived { peer.descriptor?.arrived(.reading) }
     pump()
@@ -202,7 +232,8 @@ final class StreamEnd: SimulatedStream, @unchecked Sendable {
     retireIfDone()
   }
 
-  /// Resets the connection, because the host is down: the bytes in flight still arrive, then the reset.
+  /// Resets the connection, because the host is down, or the program has asked for it: the bytes in flight still
+  /// arrive, then the reset.
   func crash() {
     guard failure == 0 else { return }
     hasEnded = true

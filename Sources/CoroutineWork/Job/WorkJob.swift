@@ -103,7 +103,7 @@ public final class WorkJob<Payload: Codable & Sendable>: Sendable {
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func renew() throws {
     let lease = core.options.usedLease
-    let asked = ContinuousClock.now
+    let asked = ContinuousClock.Instant.steady
     // Bounded, because it may wait for a rescue, and others need the reserve.
     guard try co_timeout(lease / 3, { try core.table.renew(id, fence: fence, lease: lease, core.db.reserve) }) else {
       // Ends a job whose cancellation was asked for.
@@ -121,12 +121,14 @@ public final class WorkJob<Payload: Codable & Sendable>: Sendable {
 
   /// Stores up to 64 KiB that the next attempt finds in ``checkpoint``.
   ///
-  /// Asks the server. Throws `.leaseLost`.
-  ///
-  /// Traps if `checkpoint` is larger.
+  /// Asks the server.
+  /// - Throws: `.leaseLost`; `.decoding` if `checkpoint` is larger, and nothing was stored.
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func save(_ checkpoint: [UInt8]) throws {
-    precondition(checkpoint.count <= 65_536, "a checkpoint has at most 64 KiB; store a larger one in a table")
+    if checkpoint.count > 65_536 {
+      let rule = "a checkpoint has at most 65536 bytes, and this one \(checkpoint.count)"
+      throw PostgresError(.decoding, rule + "; store a larger one in a table")
+    }
     guard try core.table.save(id, fence: fence, checkpoint: checkpoint, core.db) else { throw RunningJob.loss(id) }
     stored.withLock { $0 = checkpoint }
   }
@@ -206,7 +208,7 @@ extension QueueCore {
     // Not on a connection of the reserve: it waits for as long as the lost transaction takes to end.
     let found = try db.transaction(retries: 3) { t in try table.outcome(job.id, fence: job.fence, t) }
     // Only the holder deletes it; and before the end of the lease, that is this worker.
-    return found == .gone && isDeleted && ContinuousClock.now < job.until ? .committed : found
+    return found == .gone && isDeleted && ContinuousClock.Instant.steady < job.until ? .committed : found
   }
 }
 

@@ -37,6 +37,10 @@ public final class Lease: Sendable {
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func transaction<R>(_ body: (PostgresTransaction) throws -> R) throws -> R {
     try db.transaction { t in
+      if let memory = db.link {
+        guard try memory.shareLease(name, fence: fence, t) else { throw loss }
+        return try body(t)
+      }
       let isHeld = try t.first(
         "select true from work.lease where name = \(name) and fence = \(fence) and ends > now() for key share",
         as: Bool.self
@@ -47,9 +51,9 @@ public final class Lease: Sendable {
   }
 
   /// Whether less than a sixth of the lease is left.
-  var isEnding: Bool { until.withLock { $0 } - ttl / 6 <= ContinuousClock.now }
+  var isEnding: Bool { until.withLock { $0 } - ttl / 6 <= ContinuousClock.Instant.steady }
   /// How long the body may run, if nothing extends the lease.
-  var untilCut: Duration { max(until.withLock { $0 } - ttl / 6 - ContinuousClock.now, .zero) }
+  var untilCut: Duration { max(until.withLock { $0 } - ttl / 6 - ContinuousClock.Instant.steady, .zero) }
 
   var loss: PostgresError {
     PostgresError(.leaseLost, "the lease \(name) belongs to somebody else by now, or may do so")
@@ -59,7 +63,11 @@ public final class Lease: Sendable {
   ///
   /// Asks the server.
   func extend() throws {
-    let asked = ContinuousClock.now
+    let asked = ContinuousClock.Instant.steady
+    if let memory = db.link {
+      guard try memory.extendLease(name, fence: fence, ttl: ttl) else { throw loss }
+      return until.withLock { $0 = asked + ttl }
+    }
     let changed = try db.reserve.run(
       """
       update work.lease set ends = now() + \(ttl.milliseconds) * interval '1 ms'
@@ -74,6 +82,10 @@ public final class Lease: Sendable {
   ///
   /// Asks the server.
   func release() throws {
+    if let memory = db.link {
+      _ = try memory.extendLease(name, fence: fence, ttl: .zero)
+      return
+    }
     try db.reserve.run("update work.lease set ends = now(), holder = null where name = \(name) and fence = \(fence)")
   }
 
@@ -88,8 +100,13 @@ public final class Lease: Sendable {
   /// Asks the server.
   static func take(_ name: String, holder: String, ttl: Duration, on db: PostgresPool) throws -> Taken {
     try db.checkOpen()
+    if let memory = db.link {
+      let asked = ContinuousClock.Instant.steady
+      let (fence, left) = try memory.takeLease(name, holder: holder, ttl: ttl)
+      return fence.map { .lease(Lease(name, fence: $0, ttl: ttl, until: asked + ttl, on: db)) } ?? .held(left)
+    }
     for _ in 0..<2 {
-      let asked = ContinuousClock.now
+      let asked = ContinuousClock.Instant.steady
       let fence = try db.reserve.first(
         """
         with free as (select name from work.lease where name = \(name) and ends <= now() for update skip locked)

@@ -36,7 +36,7 @@ extension PostgresPool {
         pause = .milliseconds(50)
         // A lease that is given back is free at once; a third of `ttl`, but a second at most, is the wait for it. One
         // that ends by itself is free at its end, unless a transaction of its holder is open.
-        let usual = min(ttl / 3, .seconds(1)) * Double.random(in: 0.2...1)
+        let usual = min(ttl / 3, .seconds(1)) * chance(0.2...1)
         try co_delay(left > .zero ? min(usual, left + .milliseconds(2)) : usual)
       }
     }
@@ -57,10 +57,13 @@ extension PostgresPool {
     let holder = Program.nextWorker()
     do {
       do { return try co_timeout(.seconds(10)) { try Lease.take(name, holder: holder, ttl: ttl, on: self) } } catch {
-        co_lastWord {
-          try reserve.run(
-            "update work.lease set ends = now() where name = \(name) and holder = \(holder) and ends > now()"
-          )
+        // In memory no answer is lost.
+        if memory == nil {
+          co_lastWord {
+            try reserve.run(
+              "update work.lease set ends = now() where name = \(name) and holder = \(holder) and ends > now()"
+            )
+          }
         }
         throw error
       }

@@ -55,6 +55,7 @@ public struct WorkError: Error, Sendable, Hashable, CustomStringConvertible {
       "\(number == 0 ? "there are no tables" : "the tables are of version \(number)"), and this program needs version "
         + "\(Tables.versions.count); run Work.migrate first"
     case .payload: "the payload of job \(number) cannot be decoded; mend its type, and add the job again: \(reason)"
+    case .noSuchJob where number < 1: "there is no job \(number); the numbers of jobs begin at 1"
     case .noSuchJob: "the queue has no job \(number) in a state for that; look it up by its number"
     }
   }

@@ -35,6 +35,7 @@ extension JobTable {
   /// It waits for rows that others have locked, but others that lock several pass over locked ones: so there is no
   /// circle. An id that comes twice has the same fence, and one of the two ends counts.
   func end(_ ends: [JobEnd], _ session: some PostgresSession) throws -> [Int64: String] {
+    if let memory { return try memory.end(ends, session) }
     let isLast: SQL = "(r.what = 'fail' and j.attempt >= j.attempts)"
     let found = try session.all(
       """
@@ -98,7 +99,7 @@ final class JobEnds: Sendable {
 
   init(_ db: PostgresPool, schema: String) {
     self.db = db
-    table = JobTable(queue: "", schema: schema)
+    table = JobTable(queue: "", schema: schema, memory: db.link)
   }
 
   /// Sends an end; the promise gets the state that follows, or nil if the job was not held any more.

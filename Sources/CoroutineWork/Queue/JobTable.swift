@@ -18,6 +18,12 @@ struct JobTable: Sendable {
   /// The queue's name.
   let queue: String
   let schema: String
+  /// Where the rows are, if not on a server.
+  let memory: MemoryLink?
+
+  init(queue: String, schema: String, memory: MemoryLink? = nil) {
+    (self.queue, self.schema, self.memory) = (queue, schema, memory)
+  }
 
   static let unfinished = SQL("('available', 'scheduled', 'running', 'retryable')")
 
@@ -43,6 +49,7 @@ struct JobTable: Sendable {
   /// retried. The subqueries see the jobs that were committed when the
   /// statement began; the index `job_key_runs` refuses the rest (23505), after which the claim is repeated.
   func claim(_ limit: Int, lease: Duration, worker: String, _ session: some PostgresSession) throws -> [Claimed] {
+    if let memory { return try memory.claim(limit, lease: lease, worker: worker, place) }
     let rows = try session.run(
       """
       with next as materialized (
@@ -103,7 +110,8 @@ struct JobTable: Sendable {
   func extend(_ jobs: [(id: Int64, fence: Int64)], lease: Duration, _ session: some PostgresSession) throws -> [(
     Int64, String
   )] {
-    try session.all(
+    if let memory { return try memory.extend(jobs, lease: lease) }
+    return try session.all(
       """
       with mine as (select * from unnest(\(jobs.map(\.id)), \(jobs.map(\.fence))) as m (id, fence)),
       held as (
@@ -126,7 +134,8 @@ struct JobTable: Sendable {
   ///
   /// Asks the server. It waits for a rescue that has begun, and looks again after it.
   func renew(_ id: Int64, fence: Int64, lease: Duration, _ session: some PostgresSession) throws -> Bool {
-    try session.run(
+    if let memory { return try memory.renew(id, fence: fence, lease: lease) }
+    return try session.run(
       """
       update \(job) set lease_ends = now() + \(lease.milliseconds) * interval '1 ms'
       where \(isHeld(id, fence)) and not cancel_asked
@@ -164,7 +173,8 @@ extension JobTable {
   ///
   /// Asks the server.
   func lock(_ id: Int64, fence: Int64, _ t: PostgresTransaction) throws -> Bool {
-    try t.first(
+    if let memory { return try memory.lock(id, fence: fence, t) }
+    return try t.first(
       "select true from \(job) where \(isHeld(id, fence)) for key share",
       as: Bool.self
     ) == true
@@ -174,6 +184,7 @@ extension JobTable {
   ///
   /// Asks the server.
   func complete(_ id: Int64, fence: Int64, hasKey: Bool, isDeleted: Bool, _ t: PostgresTransaction) throws -> Bool {
+    if let memory { return try memory.complete(id, fence: fence, isDeleted: isDeleted, t) }
     let end: SQL =
       isDeleted
       ? "delete from \(job) where \(isHeld(id, fence))"
@@ -190,6 +201,7 @@ extension JobTable {
 
   /// Gives back what a claim may have taken whose answer was lost: running jobs of `worker` but those of `held`.
   func releaseUnknown(worker: String, but held: [Int64], _ session: some PostgresSession) throws {
+    if let memory { return try memory.releaseUnknown(worker: worker, but: held, place) }
     try session.run(
       """
       update \(job) set \(Self.released)
@@ -202,7 +214,9 @@ extension JobTable {
   ///
   /// Asks the server.
   func save(_ id: Int64, fence: Int64, checkpoint: [UInt8], _ session: some PostgresSession) throws -> Bool {
-    try session.run("update \(job) set checkpoint = \(Bytes(checkpoint)) where \(isHeld(id, fence))").affected == 1
+    if let memory { return try memory.save(id, fence: fence, checkpoint: checkpoint) }
+    return try session.run("update \(job) set checkpoint = \(Bytes(checkpoint)) where \(isHeld(id, fence))").affected
+      == 1
   }
 
   /// What has become of a finish whose COMMIT was lost.
@@ -212,6 +226,7 @@ extension JobTable {
   ///
   /// Asks the server.
   func outcome(_ id: Int64, fence: Int64, _ t: PostgresTransaction) throws -> Outcome {
+    if let memory { return try memory.outcome(id, fence: fence) }
     let row = try t.first("select state, fence from \(job) where id = \(id) for update", as: (String, Int64?).self)
     guard let (state, found) = row else { return .gone }
     guard found == fence else { return .lost }

@@ -55,9 +55,9 @@ final class WakeUps: Sendable {
   /// Never suspends; the notification is sent by another coroutine.
   func notify(_ db: PostgresPool, isSent: Bool) {
     ring()
-    guard isSent else { return }
+    guard isSent, db.memory == nil else { return }
     let interval = Duration.milliseconds(50)
-    let now = ContinuousClock.now
+    let now = ContinuousClock.Instant.steady
     let wait: Duration? = state.withLock { state in
       guard !state.isPending else { return nil }
       state.isPending = true
@@ -70,7 +70,7 @@ final class WakeUps: Sendable {
       if wait > .zero { try? co_delay(wait) }
       state.withLock {
         $0.isPending = false
-        $0.lastSent = ContinuousClock.now
+        $0.lastSent = ContinuousClock.Instant.steady
       }
       _ = try? co_timeout(.seconds(5)) { try db.reserve.run("select pg_notify(\(channel), '')") }
     }

@@ -56,6 +56,12 @@ extension Work {
     _ drafts: [WorkDraft],
     on session: some PostgresSession
   ) throws -> [(id: Int64, isNew: Bool)] {
+    if let memory = drafts.first?.core.table.memory {
+      let results = try memory.add(drafts, session)
+      let now = memory.memory.now
+      wake(drafts, ready: Set(drafts.filter { $0.at.map { $0 <= now } ?? true }.map(\.core.queue)), session)
+      return results
+    }
     let schemas = Set(drafts.map(\.core.schema))
     if schemas.count > 1, let db = session as? PostgresPool {
       return try db.transaction { t in try enqueue(drafts, on: t) }
@@ -99,7 +105,7 @@ extension Work {
           case when at = 'NaN' then now() else to_timestamp(at) end as at
         from unnest(\(all.map(\.core.queue)), \(all.map(\.payload)), \(all.map { marked($0.unique) }),
           \(all.map { marked($0.core.options.keyLimit == nil ? $0.key : nil) }),
-          \(all.map { marked($0.core.options.keyLimit == nil ? nil : $0.key) }), \(all.map(\.priority)), \(all.map(\.core.options.attempts)),
+          \(all.map { marked($0.core.options.keyLimit == nil ? nil : $0.key) }), \(all.map(\.priority)), \(all.map(\.core.options.usedAttempts)),
           \(all.map { $0.seconds ?? .nan })) with ordinality
           as d (queue, payload, u, k, l, priority, attempts, at, n)),
       locked as (
@@ -160,8 +166,9 @@ extension Work {
     let hook: @Sendable () -> Void = {
       var woken: Set<String> = []
       for draft in drafts {
-        if let at = draft.at, at > Date(), at.timeIntervalSinceNow < 1e9 {
-          draft.core.station.expect(after: .seconds(at.timeIntervalSinceNow))
+        let now = draft.core.table.memory?.memory.now ?? Date()
+        if let wait = draft.at?.timeIntervalSince(now), wait > 0, wait < 1e9 {
+          draft.core.station.expect(after: .seconds(wait))
         }
         if ready.contains(draft.core.queue), woken.insert(draft.core.queue).inserted { draft.core.wake() }
       }

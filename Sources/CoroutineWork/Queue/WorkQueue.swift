@@ -24,9 +24,12 @@ public final class WorkQueue<Payload: Codable & Sendable>: Sendable {
   ///
   /// Never connects, never suspends; any thread.
   ///
-  /// Traps unless `name` has 1 to 57 bytes.
+  /// Traps unless `name` has 1 to 57 bytes, none of them zero.
   public init(_ name: String, on db: PostgresPool, schema: String = "work", options: WorkOptions = .init()) {
-    precondition((1...57).contains(name.utf8.count), "the name of a queue has 1 to 57 bytes, because of its channel's")
+    if !(1...57).contains(name.utf8.count) {
+      misuse("the name of a queue has 1 to 57 bytes, because of its channel's; this one has \(name.utf8.count)")
+    }
+    if name.utf8.contains(0) { misuse("the name of a queue has no zero byte, because no text of the server has one") }
     core = QueueCore(name, on: db, schema: schema, options: options)
   }
 }
@@ -46,7 +49,7 @@ final class QueueCore: Sendable {
     self.db = db
     self.schema = schema
     self.options = options
-    table = JobTable(queue: queue, schema: schema)
+    table = JobTable(queue: queue, schema: schema, memory: db.link)
     wakeUps = WakeUps.shared(db, schema: schema, queue: queue)
     station = Station.shared(db, schema: schema)
   }
@@ -57,11 +60,11 @@ final class QueueCore: Sendable {
 
 /// A value as JSON text.
 ///
-/// Throws `.decoding` with the reason if it cannot be encoded.
+/// Throws `.decoding` with the reason if it cannot be encoded, and for a text with a zero byte, which `jsonb` refuses.
 func jsonText(_ value: some Encodable) throws -> String {
-  do { return String(decoding: try JSONEncoder().encode(value), as: UTF8.self) } catch {
-    throw PostgresError(.decoding, "a value cannot be encoded as JSON: \(error)")
-  }
+  var bytes: [UInt8] = []
+  try JSONFormat.encode(value, into: &bytes)
+  return String(decoding: bytes, as: UTF8.self)
 }
 
 /// The payload of a job, or the reason why it cannot be decoded.
@@ -121,6 +124,10 @@ extension QueueCore {
     priority: Int,
     at: Date?
   ) throws -> (id: Int64, isNew: Bool) {
+    if table.memory != nil {
+      let draft = WorkDraft(core: self, payload: payload, unique: unique, key: key, priority: priority, at: at)
+      return try Work.enqueue([draft], on: t)[0]
+    }
     while true {
       let added = try t.first(
         insert(payload, unique: unique, key: key, priority: priority, at: at),
@@ -146,10 +153,14 @@ extension QueueCore {
   }
 
   func enqueue(all payloads: [String], in t: PostgresTransaction, priority: Int) throws {
+    if table.memory != nil {
+      try Work.enqueue(payloads.map { WorkDraft(core: self, payload: $0, priority: priority) }, on: t)
+      return
+    }
     try t.run(
       """
       insert into \(table.job) (queue, state, priority, attempts, payload)
-      select \(queue), 'available', \(priority)::int, \(options.attempts)::int, p::jsonb
+      select \(queue), 'available', \(priority)::int, \(options.usedAttempts)::int, p::jsonb
       from unnest(\(payloads)) with ordinality as u (p, n) order by n
       """
     )
@@ -169,7 +180,7 @@ extension QueueCore {
       } ?? "false"
     let values: SQL = """
       \(queue), case when coalesce(\(at), now()) <= now() then 'available' else 'scheduled' end, \(priority)::int,
-      coalesce(\(at), now()), \(options.attempts)::int, \(payload)::text::jsonb, \(unique), \(limitKey), \(key),
+      coalesce(\(at), now()), \(options.usedAttempts)::int, \(payload)::text::jsonb, \(unique), \(limitKey), \(key),
       \(waits)
       """
     // Without a unique key there can be no conflict.
@@ -233,6 +244,7 @@ extension WorkQueue {
   /// Asks the server.
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func counts() throws -> [WorkState: Int] {
+    if let memory = core.table.memory { return try memory.counts(core.table.place) }
     let found = try core.db.all(
       "select state, count(*) from \(core.table.job) where queue = \(core.queue) group by state",
       as: (String, Int).self
@@ -247,7 +259,12 @@ extension WorkQueue {
   /// Asks the server.
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func jobs(_ state: WorkState, limit: Int = 100, after id: Int64 = 0) throws -> [WorkRecord<Payload>] {
-    try records("queue = \(core.queue) and state = \(state.rawValue) and id > \(id) order by id limit \(limit)")
+    if let memory = core.table.memory {
+      let all: [WorkRecord<Payload>] = try memory.records(core.table.place) { $0.rules.state == state && $0.id > id }
+      return Array(all.prefix(max(limit, 0)))
+    }
+    let condition: SQL = "queue = \(core.queue) and state = \(state.rawValue) and id > \(id)"
+    return try records("\(condition) order by id limit \(max(limit, 0))")
   }
 
   /// Returns a job, or nil if there is none of this number in the queue.
@@ -255,7 +272,11 @@ extension WorkQueue {
   /// Asks the server.
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func job(_ id: Int64) throws -> WorkRecord<Payload>? {
-    try records("queue = \(core.queue) and id = \(id)").first
+    if let memory = core.table.memory {
+      let found: [WorkRecord<Payload>] = try memory.records(core.table.place) { $0.id == id }
+      return found.first
+    }
+    return try records("queue = \(core.queue) and id = \(id)").first
   }
 
   /// Makes a discarded, cancelled or completed job available, with one attempt more.
@@ -266,6 +287,10 @@ extension WorkQueue {
   ///   unique key.
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func retry(_ id: Int64) throws {
+    if let memory = core.table.memory {
+      try memory.retry(id, core.table.place)
+      return core.wake()
+    }
     let changed = try core.db.run(
       """
       update \(core.table.job) set state = 'available', attempts = attempt + 1, at = now(), ended_at = null,
@@ -284,6 +309,10 @@ extension WorkQueue {
   /// - Throws: `WorkError.noSuchJob`, also if it has ended.
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func cancel(_ id: Int64) throws {
+    if let memory = core.table.memory {
+      try memory.cancel(id, core.table.place)
+      return core.wake()
+    }
     let changed = try core.db.run(
       """
       update \(core.table.job) set cancel_asked = state = 'running',
@@ -313,6 +342,7 @@ extension WorkQueue {
   }
 
   private func setPaused(_ isPaused: Bool) throws {
+    if let memory = core.table.memory { return try memory.setPaused(isPaused, core.table.place) }
     try core.db.run(
       """
       insert into \(identifier: core.schema).queue (name, paused) values (\(core.queue), \(isPaused))
@@ -326,6 +356,7 @@ extension WorkQueue {
   /// Asks the server.
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func health() throws -> WorkHealth {
+    if let memory = core.table.memory { return try memory.health(core.table.place) }
     let job = core.table.job
     let relation = "\(SQL.quoted(core.schema)).job"
     let found = try core.db.first(
@@ -387,7 +418,7 @@ public struct WorkOptions: Sendable {
   ///
   /// Extended every third of it while the handler runs; at least 1 s.
   public var lease: Duration = .seconds(30)
-  /// How often a job is tried; then it is discarded.
+  /// How often a job is tried, at least once; then it is discarded.
   ///
   /// A crash of the worker counts, so a job that kills it ends too.
   public var attempts = 20
@@ -396,7 +427,7 @@ public struct WorkOptions: Sendable {
   /// How long a job waits after its failed attempt of this number: attempt⁴ s, and up to 10 % more by chance.
   public var backoff: @Sendable (_ attempt: Int) -> Duration = { attempt in
     let seconds = Double(min(max(attempt, 1), 100))
-    return .seconds(seconds * seconds * seconds * seconds * Double.random(in: 1...1.1))
+    return .seconds(seconds * seconds * seconds * seconds * chance(1...1.1))
   }
   /// How many jobs of one key may run in all programs; nil, and they run one at a time and in their order.
   ///
@@ -416,6 +447,9 @@ public struct WorkOptions: Sendable {
   public var keepDiscarded: Duration = .seconds(7 * 86_400)
   /// Creates the defaults.
   public init() {}
+
+  /// The number of attempts that is used; the column has 32 bits.
+  var usedAttempts: Int { min(max(attempts, 1), Int(Int32.max)) }
 
   /// The lease that is used.
   var usedLease: Duration { max(lease, .seconds(1)) }

@@ -30,7 +30,8 @@ extension WorkQueue {
   ///   - payload: Makes the job of a tick, inside of a transaction: it must not wait.
   ///
   /// Ticks that are due are added in their order by several transactions if they are many.
-  /// - Throws: As `work` does, and `.decoding` for a payload that cannot be encoded.
+  /// - Throws: As `work` does; `.decoding` for a payload that cannot be encoded; and the server's error where no
+  ///   repetition mends it, as for a name that is too long or has a zero byte.
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func schedule(
     _ name: String,
@@ -46,7 +47,8 @@ extension WorkQueue {
     let size = BatchSize(1_000)
     var isFirst = true
     while !co_isStopping {
-      let wait = try link.persistUntilStop(unless: .decoding) {
+      // Nothing is told of what is repeated here, so what lasts is thrown.
+      let wait = try link.persistUntilStop(unless: { $0.kind == .decoding || $0.isLasting }) {
         try size.running { most in
           try core.db.reserve.transaction(retries: 3) { t in
             try clock.look(t, isFirst: isFirst, most: most) { ticks, t in
@@ -70,6 +72,19 @@ extension WorkQueue {
         SelectCase.onTimeout(wait) {}
       }
     }
+  }
+}
+
+extension PostgresError {
+  /// Whether the server has refused the statement for what it is: the next try would be refused as well.
+  ///
+  /// Not so what depends on others and on time: connections (08), resources (53), objects in use (55), an end by an
+  /// operator or a limit (57), the disk (58), a server that has become a standby (25006), and a prepared statement that
+  /// other code has removed (26000).
+  fileprivate var isLasting: Bool {
+    guard kind == .server, !isRetryable else { return false }
+    let state = sqlState?.rawValue ?? ""
+    return !["08", "53", "55", "57", "58"].contains(state.prefix(2)) && !["25006", "26000"].contains(state)
   }
 }
 
@@ -115,29 +130,13 @@ final class ScheduleClock {
     most: Int = .max,
     _ add: ([Double], PostgresTransaction) throws -> Void
   ) throws -> Duration {
-    let table: SQL = "\(identifier: core.schema).schedule"
-    let key: SQL = "queue = \(core.queue) and name = \(name)"
-    try t.run(
-      """
-      insert into \(table) (queue, name, rule, last_tick) values (\(core.queue), \(name), \(schedule.rule), \(clock))
-      on conflict do nothing
-      """
-    )
-    // The clock is read after the lock was taken, which may have taken a while.
-    let row = try t.first(
-      """
-      select rule, extract(epoch from last_tick)::float8, extract(epoch from \(clock))::float8
-      from (select rule, last_tick from \(table) where \(key) for update) locked
-      """,
-      as: (String, Double, Double).self
-    )
-    guard let (rule, last, now) = row else { return .milliseconds(50) }
+    guard let (rule, last, now) = try lock(t) else { return .milliseconds(50) }
     var done = last
     if rule != schedule.rule {
       // Replaced by another program's schedule; or this one replaces it, with no ticks of the time before.
       guard isFirst else { return .seconds(1) }
       done = now
-      try t.run("update \(table) set rule = \(schedule.rule), last_tick = to_timestamp(\(now)) where \(key)")
+      try set(now, t)
     }
     let here = since ?? now
     let ticks = due(after: done, here: here, now: now, most: unfinished == done ? most : nil)
@@ -145,17 +144,50 @@ final class ScheduleClock {
     let isCut = added.count < ticks.added.count || unfinished == done && added.count == most
     if !added.isEmpty { try add(Array(added), t) }
     if isCut, let tick = added.last {
-      try t.run("update \(table) set last_tick = to_timestamp(\(tick)) where \(key)")
+      try set(tick, t)
       (since, unfinished) = (here, tick)
       return .milliseconds(1)
     }
-    if ticks.last > done { try t.run("update \(table) set last_tick = to_timestamp(\(ticks.last)) where \(key)") }
+    if ticks.last > done { try set(ticks.last, t) }
     // Not before the commit is certain to have read the clock; a repeated body finds the same or an earlier moment.
     since = here
     unfinished = nil
     guard let next = schedule.next(now) else { return .seconds(30) }
     // Not for longer: the server's clock may be set. A little later than the tick, because two clocks differ.
     return .seconds(min(max(next - now, 0) + 0.002, 30))
+  }
+
+  private var table: SQL { "\(identifier: core.schema).schedule" }
+  private var key: MemoryState.Key { MemoryState.Key(queue: core.table.place, name: name) }
+
+  /// Locks the row, which is made if it is not there; returns the rule, the last tick, and the server's time.
+  private func lock(_ t: PostgresTransaction) throws -> (rule: String, last: Double, now: Double)? {
+    if let memory = core.table.memory { return try memory.schedule(key, rule: schedule.rule, t) }
+    try t.run(
+      """
+      insert into \(table) (queue, name, rule, last_tick) values (\(core.queue), \(name), \(schedule.rule), \(clock))
+      on conflict do nothing
+      """
+    )
+    // The clock is read after the lock was taken, which may have taken a while.
+    return try t.first(
+      """
+      select rule, extract(epoch from last_tick)::float8, extract(epoch from \(clock))::float8
+      from (select rule, last_tick from \(table) where queue = \(core.queue) and name = \(name) for update) locked
+      """,
+      as: (String, Double, Double).self
+    )
+  }
+
+  /// Notes the last tick, of this rule.
+  private func set(_ tick: Double, _ t: PostgresTransaction) throws {
+    if let memory = core.table.memory { return memory.setSchedule(key, rule: schedule.rule, last: tick, t) }
+    try t.run(
+      """
+      update \(table) set rule = \(schedule.rule), last_tick = to_timestamp(\(tick))
+      where queue = \(core.queue) and name = \(name)
+      """
+    )
   }
 
   /// The ticks to add, in order, and the last one that is dealt with.

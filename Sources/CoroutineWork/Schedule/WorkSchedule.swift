@@ -1,4 +1,5 @@
 #if Postgres
+import Coroutine
 public import FoundationEssentials
 // The rules of the zones.
 import FoundationInternationalization
@@ -11,14 +12,23 @@ public struct WorkSchedule: Sendable {
   let rule: String
   /// The time between two ticks in seconds, where it is always the same.
   var period: Double?
+  private let find: @Sendable (Double) -> Double?
+
+  /// - Parameter find: The first tick after a moment of at most 10¹⁵ s before or after 1970, both in seconds since then.
+  private init(rule: String, period: Double? = nil, find: @escaping @Sendable (Double) -> Double?) {
+    (self.rule, self.period, self.find) = (rule, period, find)
+  }
+
   /// The first tick after a moment, both in seconds since 1970.
-  let next: @Sendable (Double) -> Double?
+  ///
+  /// Further away than 30 million years there are no ticks, nor after what is no number: they could not be counted.
+  func next(_ moment: Double) -> Double? { moment < 1e15 ? find(max(moment, -1e15)) : nil }
 
   /// Makes a schedule with a tick every `period` since 1970 in UTC.
   ///
   /// Traps if `period` is less than a second.
   public static func every(_ period: Duration) -> WorkSchedule {
-    precondition(period >= .seconds(1), "a schedule has at most one tick a second")
+    if period < .seconds(1) { misuse("a schedule has at most one tick a second; its period is a second or more") }
     let milliseconds = period.milliseconds
     return WorkSchedule(rule: "every \(milliseconds) ms", period: Double(milliseconds) / 1_000) { moment in
       // Counted in whole milliseconds, so that ticks are the same numbers in all programs.
@@ -59,7 +69,7 @@ public struct WorkSchedule: Sendable {
     public static func all(most: Int) -> Missed { Missed(most: max(most, 0)) }
   }
 
-  /// Returns the first ticks at a date or later, for tests and displays.
+  /// Returns the first ticks at a date or later, for tests and displays; none after a date that is no number.
   ///
   /// Never suspends; any thread.
   public func ticks(from: Date, count: Int) -> [Date] {

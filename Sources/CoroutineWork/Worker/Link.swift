@@ -20,15 +20,15 @@ final class Link: Sendable {
 
   /// Runs `body`, each time for at most `limit`, from 50 ms up to 5 s after the last error, until it returns.
   ///
-  /// Asks the server. Throws the cancellation error, what `checkLasting` throws, and errors of the kind `refused`.
+  /// Asks the server. Throws the cancellation error, what `checkLasting` throws, and errors for which `isOver` is true.
   func persist<R>(
     limit: Duration = .seconds(10),
-    unless refused: PostgresError.Kind? = nil,
+    unless isOver: (PostgresError) -> Bool = { _ in false },
     _ body: () throws -> R
   ) throws -> R {
     var pause = Self.firstPause
     while true {
-      if let result = try attempt(limit, refused, body) { return result }
+      if let result = try attempt(limit, isOver, body) { return result }
       try co_delay(pause)
       pause = Self.next(pause)
     }
@@ -37,13 +37,13 @@ final class Link: Sendable {
   /// Does the same until the coroutine is asked to stop, and returns nil then.
   func persistUntilStop<R>(
     limit: Duration = .seconds(10),
-    unless refused: PostgresError.Kind? = nil,
+    unless isOver: (PostgresError) -> Bool = { _ in false },
     _ body: () throws -> R
   ) throws -> R? {
     let stopping = co_stopping
     var pause = Self.firstPause
     while !co_isStopping {
-      if let result = try attempt(limit, refused, body) { return result }
+      if let result = try attempt(limit, isOver, body) { return result }
       try co_select {
         stopping.onAwait { _ in }
         SelectCase.onTimeout(pause) {}
@@ -57,7 +57,7 @@ final class Link: Sendable {
   private static func next(_ pause: Duration) -> Duration { min(pause * 2, .seconds(5)) }
 
   /// Runs `body` once; returns nil if it may succeed later.
-  private func attempt<R>(_ limit: Duration, _ refused: PostgresError.Kind?, _ body: () throws -> R) throws -> R? {
+  private func attempt<R>(_ limit: Duration, _ isOver: (PostgresError) -> Bool, _ body: () throws -> R) throws -> R? {
     do {
       let result = try co_timeout(limit, body)
       tell(nil)
@@ -65,8 +65,9 @@ final class Link: Sendable {
     } catch {
       // Before all else: a deadline of the caller's looks like one of ours.
       try co_checkCancelled()
-      if refused != nil && (error as? PostgresError)?.kind == refused { throw error }
+      // First, because it throws a better error for tables that are missing.
       try Self.checkLasting(error, core.db, schema: core.schema)
+      if let refused = error as? PostgresError, isOver(refused) { throw refused }
       tell(error)
       return nil
     }

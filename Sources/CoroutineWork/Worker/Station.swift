@@ -75,7 +75,7 @@ final class Station: Sendable {
   /// Never suspends; any thread.
   func expect(after wait: Duration) {
     // A little later than due: the two clocks do not tick at once.
-    let due = ContinuousClock.now + min(wait, .seconds(86_400)) + .milliseconds(2)
+    let due = ContinuousClock.Instant.steady + min(wait, .seconds(86_400)) + .milliseconds(2)
     let isSooner = state.withLock { state in
       guard state.looker != nil, state.soon.map({ due < $0 }) ?? true else { return false }
       state.soon = due
@@ -107,9 +107,9 @@ final class Station: Sendable {
   ///
   /// Suspends. Throws what ends workers, and the cancellation error.
   private func lookUntilCancelled() throws {
-    let upkeep = Upkeep(schema: schema)
+    let upkeep = Upkeep(schema: schema, memory: db.link)
     let (looking, pruning) = (BatchSize(1_000), BatchSize(1_000))
-    var nextPrune = ContinuousClock.now
+    var nextPrune = ContinuousClock.Instant.steady
     var pause = Duration.milliseconds(50)
     var lastKey: (queue: String, key: String)?
     while true {
@@ -135,7 +135,7 @@ final class Station: Sendable {
           if queue.isReady { _ = member.bell.trySend(()) }
           if let next = queue.next { wait = min(wait, next + .milliseconds(2)) }
         }
-        if ContinuousClock.now >= nextPrune {
+        if ContinuousClock.Instant.steady >= nextPrune {
           nextPrune = try prune(members, upkeep, pruning)
         }
       } catch {
@@ -149,7 +149,7 @@ final class Station: Sendable {
 
   private func waitForNext(_ longest: Duration) throws {
     // Not at once again, however often it is asked for.
-    let start = ContinuousClock.now
+    let start = ContinuousClock.Instant.steady
     var wait = max(longest, .milliseconds(5))
     while wait > .zero {
       let isOver = try co_select {
@@ -158,8 +158,8 @@ final class Station: Sendable {
         SelectCase.onTimeout(wait) { true }
       }
       if isOver { return try db.checkOpen() }
-      let soon = state.withLock { $0.soon } ?? .now
-      wait = min(max(soon - .now, .milliseconds(5) - (.now - start)), longest - (.now - start))
+      let soon = state.withLock { $0.soon } ?? .steady
+      wait = min(max(soon - .steady, .milliseconds(5) - (.steady - start)), longest - (.steady - start))
     }
   }
 
@@ -180,8 +180,8 @@ final class Station: Sendable {
   ) throws -> ContinuousClock.Instant {
     do {
       var (more, keys) = (true, true)
-      let end = ContinuousClock.now + .seconds(1)
-      while more || keys, ContinuousClock.now < end {
+      let end = ContinuousClock.Instant.steady + .seconds(1)
+      while more || keys, ContinuousClock.Instant.steady < end {
         let count = size.count
         let limits = members.map { ($0.core.queue, $0.core.options) }
         if more {
@@ -192,10 +192,10 @@ final class Station: Sendable {
         }
         if keys { keys = try co_timeout(.seconds(30)) { try upkeep.pruneKeys(limits.map(\.0), db.reserve) } >= 1_000 }
       }
-      if more || keys { return .now + .milliseconds(50) }
+      if more || keys { return .steady + .milliseconds(50) }
     } catch { try failed(error, members) }
     // Not all programs at once.
-    return .now + .seconds(Double.random(in: 30...60))
+    return .steady + .seconds(chance(30...60))
   }
 }
 
@@ -204,6 +204,7 @@ final class Station: Sendable {
 /// What keeps the tables in order, for many queues by one statement.
 struct Upkeep: Sendable {
   let schema: String
+  private let memory: MemoryLink?
   private var table: JobTable { JobTable(queue: "", schema: schema) }
 
   struct Found: Sendable {
@@ -215,7 +216,7 @@ struct Upkeep: Sendable {
     var next: Duration?
   }
 
-  init(schema: String) { self.schema = schema }
+  init(schema: String, memory: MemoryLink? = nil) { (self.schema, self.memory) = (schema, memory) }
 
   /// Makes jobs available whose time has come, or whose worker's lease has ended, and says which queues have jobs.
   ///
@@ -224,6 +225,7 @@ struct Upkeep: Sendable {
   ///
   /// The questions for jobs that are ready are scalars with a limit, or the server would read all of them.
   func look(_ queues: Set<String>, most: Int, _ session: some PostgresSession) throws -> [String: Found] {
+    if let memory { return try memory.look(queues, schema: schema, most: most) }
     let job = table.job
     let rows = try session.all(
       """
@@ -327,6 +329,13 @@ struct Upkeep: Sendable {
       (min(first.0, second.0), min(first.1, second.1))
     }
     let names = times.keys.sorted()
+    if let memory {
+      return try memory.prune(
+        names.map { ($0, times[$0]?.0 ?? .zero, times[$0]?.1 ?? .zero) },
+        schema: schema,
+        most: most
+      )
+    }
     let completed = names.map { times[$0]?.0.milliseconds ?? 0 }
     let discarded = names.map { times[$0]?.1.milliseconds ?? 0 }
     return try session.first(
@@ -350,7 +359,8 @@ struct Upkeep: Sendable {
   ///
   /// Asks the server.
   func pruneKeys(_ queues: [String], _ session: some PostgresSession) throws -> Int {
-    try session.run(
+    if memory != nil { return 0 }
+    return try session.run(
       """
       delete from \(identifier: schema).key where (queue, key) in (
         select queue, key from \(identifier: schema).key where queue = any(\(queues))

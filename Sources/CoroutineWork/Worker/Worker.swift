@@ -44,7 +44,9 @@ final class Worker<Payload: Codable & Sendable>: Sendable {
     onDiscard: WorkJob<Payload>.OnDiscard?,
     _ handle: @escaping Handler
   ) {
-    precondition(concurrency > 0, "a worker that runs no job at a time would wait for ever")
+    if concurrency <= 0 {
+      misuse("a worker that runs no job at a time would wait for ever; its concurrency is 1 or more")
+    }
     self.core = core
     self.concurrency = concurrency
     self.onEvent = onEvent
@@ -54,7 +56,8 @@ final class Worker<Payload: Codable & Sendable>: Sendable {
     bell = core.wakeUps.addBell()
     member = StationMember(core, bell: bell, link: link)
     claiming = BatchSize(min(concurrency, 1_024))
-    room = FairSemaphore(concurrency)
+    // A semaphore counts no further.
+    room = FairSemaphore(min(concurrency, .max / 2))
   }
 
   /// Works until it is stopped or cancelled.
@@ -116,9 +119,9 @@ final class Worker<Payload: Codable & Sendable>: Sendable {
       let batch = JobTable.batch(free)
       room.release(free - batch)
       free = batch
-      let begun = ContinuousClock.now
+      let begun = ContinuousClock.Instant.steady
       let (claimed, until) = try claim(free)
-      cost = claimed.count == free ? .now - begun : .zero
+      cost = claimed.count == free ? .steady - begun : .zero
       room.release(free - claimed.count)
       for job in claimed { held.add(RunningJob(job.id, fence: job.fence, until: until)) }
       // In a cancelled scope no body runs; what was not begun is given back by `run`.
@@ -146,7 +149,7 @@ final class Worker<Payload: Codable & Sendable>: Sendable {
           try co_timeout(.seconds(8), releaseUnknown)
           isUnknown = false
         }
-        let until = ContinuousClock.now + lease
+        let until = ContinuousClock.Instant.steady + lease
         // One job alone may be large; but it must be here before its lease ends.
         let time = limit == 1 ? max(.seconds(8), lease / 2) : .seconds(8)
         isUnknown = true
@@ -162,7 +165,7 @@ final class Worker<Payload: Codable & Sendable>: Sendable {
       // Asked to stop while the server does not answer. Without this, jobs of a claim whose answer was lost wait for
       // the end of their leases.
       if isUnknown { co_lastWord(releaseUnknown) }
-      return ([], .now)
+      return ([], .steady)
     } catch {
       if isUnknown, !link.isOut { co_lastWord(releaseUnknown) }
       room.release(limit)
@@ -213,7 +216,7 @@ final class Worker<Payload: Codable & Sendable>: Sendable {
 
   private func listen() throws {
     guard core.options.usesNotifications else { return }
-    let notes = try link.persist(unless: .ended) {
+    let notes = try link.persist(unless: { $0.kind == .ended }) {
       try core.db.listen(core.wakeUps.channel)
     }
     defer { notes.stop() }
@@ -247,7 +250,7 @@ final class Held: Sendable {
 // |---|---|
 // | has finished, snoozed or discarded | none: the row has changed already |
 // | returns without that | completed, with no effects |
-// | throws | failed; discarded if no attempt is left |
+// | throws, whatever it throws | failed; discarded if no attempt is left; lost if the row belongs to somebody else |
 // | ends because the worker is cancelled | given back, and the attempt does not count |
 // | ends because the lease is lost | none: the row belongs to somebody else |
 // | has lost its COMMIT, and the row could not be read | the row is read now: completed, or failed |
@@ -257,7 +260,7 @@ extension Worker {
   ///
   /// Suspends; throws nothing.
   func attempt(_ claimed: JobTable.Claimed, _ running: RunningJob) {
-    let begun = ContinuousClock.now
+    let begun = ContinuousClock.Instant.steady
     onEvent(.started(claimed.id, attempt: claimed.attempt))
     switch decoded(claimed.payload, of: claimed.id) as Result<Payload, WorkError> {
     case .failure(let error): discard(running, error)
@@ -277,7 +280,7 @@ extension Worker {
         end(claimed, running, job, error)
       }
     }
-    if running.phase == .completed { onEvent(.finished(claimed.id, ContinuousClock.now - begun)) }
+    if running.phase == .completed { onEvent(.finished(claimed.id, ContinuousClock.Instant.steady - begun)) }
     // The next job of the key may run now; this worker has room for it.
     if claimed.key != nil { _ = bell.trySend(()) }
   }
@@ -293,9 +296,9 @@ extension Worker {
     case .unknown: resolve(claimed, running, job)
     case .held, .finishing:
       guard let error else { return complete(running) }
-      if let refused = error as? PostgresError, refused.kind == .leaseLost {
-        lost(running)
-      } else if isCancelled {
+      // Not judged by the error: the handler may throw one of another job's or of a lease of its own. The row says
+      // whether this job was lost.
+      if isCancelled {
         report(running, .release)
         running.move(to: .ended)
         core.wake()
@@ -321,15 +324,16 @@ extension Worker {
     _ error: any Error
   ) {
     let delay = core.options.backoff(claimed.attempt)
-    let state: String?
+    let state: String??
     if let onDiscard, claimed.attempt >= claimed.attempts {
       state = giveUp(running, job, error, delay, onDiscard)
     } else {
-      state = report(running, .fail, wait: delay, error: errorText(error)) ?? nil
+      state = report(running, .fail, wait: delay, error: errorText(error))
     }
+    if case .some(nil) = state { return lost(running) }
     running.move(to: .ended)
     onEvent(.failed(claimed.id, attempt: claimed.attempt, error))
-    switch state {
+    switch state ?? nil {
     case "discarded":
       onEvent(.discarded(claimed.id, error))
       core.wake()
@@ -338,14 +342,14 @@ extension Worker {
     }
   }
 
-  /// Gives a job up with the effects of `onDiscard`; if those fail, it runs again.
+  /// Gives a job up with the effects of `onDiscard`; if those fail, it runs again. Returns what `report` returns.
   private func giveUp(
     _ running: RunningJob,
     _ job: WorkJob<Payload>,
     _ error: any Error,
     _ delay: Duration,
     _ onDiscard: WorkJob<Payload>.OnDiscard
-  ) -> String? {
+  ) -> String?? {
     // As long as an attempt: the effects are the program's.
     let state: Result<String?, any Error>? = repeating(running, limit: core.options.timeout) {
       do { return .success(try job.giveUp(.fail, error, onDiscard)) } catch let error as PostgresError
@@ -359,10 +363,10 @@ extension Worker {
       }
     }
     switch state {
-    case .success(let state): return state
+    case .success(let state): return .some(state)
     case .failure(let other):
       onEvent(.failed(running.id, attempt: job.attempt, other))
-      return report(running, .snooze, wait: delay, error: errorText(other)) ?? nil
+      return report(running, .snooze, wait: delay, error: errorText(other))
     case nil: return nil
     }
   }
@@ -455,7 +459,7 @@ extension Worker {
         wait = lease / 3
         continue
       }
-      let asked = ContinuousClock.now
+      let asked = ContinuousClock.Instant.steady
       do {
         let found = try co_timeout(lease / 3) {
           try core.table.extend(jobs.map { ($0.id, $0.fence) }, lease: lease, core.db.reserve)
@@ -465,7 +469,7 @@ extension Worker {
           if states[job.id] == "running" { job.extend(until: asked + lease) } else { lose(job) }
         }
         link.tell(nil)
-        wait = max(lease / 3 - (ContinuousClock.now - asked), .milliseconds(10))
+        wait = max(lease / 3 - (ContinuousClock.Instant.steady - asked), .milliseconds(10))
       } catch {
         try co_checkCancelled()
         link.tell(error)
@@ -481,7 +485,7 @@ extension Worker {
     let lease = core.options.usedLease
     while true {
       try co_delay(lease / 12)
-      let now = ContinuousClock.now
+      let now = ContinuousClock.Instant.steady
       for job in held.all where job.until - lease / 6 < now { lose(job) }
     }
   }

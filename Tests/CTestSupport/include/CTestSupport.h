@@ -59,6 +59,15 @@ int cts_use_one_processor(void);
 /// time (SCHED_IDLE). Returns 0 or an error number.
 int cts_run_when_idle(void);
 
+/// Makes the calling thread take numbers that are very small for zero.
+static inline void cts_flush_to_zero(void) {
+#if defined(__x86_64__)
+  __builtin_ia32_ldmxcsr(__builtin_ia32_stmxcsr() | 0x8040);
+#else
+  __asm__ volatile("msr fpcr, %0" : : "r"((unsigned long)1 << 24));
+#endif
+}
+
 /// The kernel's number of the calling thread. (The C library promises the compiler that pthread_self returns one value
 /// for ever.)
 int cts_thread_id(void);

@@ -1,4 +1,4 @@
-internal import CCoroutine
+internal import CCoroutineRuntime
 import Coroutine
 
 /// A thread of a model: a generator that yields where another thread runs.
@@ -8,7 +8,7 @@ final class VirtualThread {
   /// The execution may end while the thread waits.
   var mayEnd = false
   /// Stands in for the words that the C library keeps for each thread.
-  let words: UnsafeMutablePointer<cco_thread_words>
+  let words: UnsafeMutablePointer<cco_layer_words>
   private let generator: Generator<Void, Never, Void>
   private let own: Own
 
@@ -21,7 +21,7 @@ final class VirtualThread {
     self.name = name
     self.own = own
     words = .allocate(capacity: 1)
-    words.initialize(to: cco_thread_words())
+    words.initialize(to: cco_layer_words())
     generator = Generator(stack: .bytes(64 << 10)) { yielder in
       own.yielder = yielder
       body()

@@ -1,4 +1,5 @@
 import CCoroutine
+import CCoroutineRuntime
 import Synchronization
 
 // Where virtual threads run jobs. The functions of the C library that the shipped files call have namesakes here: a
@@ -23,7 +24,7 @@ struct Carrier: ~Copyable {
 
   /// The running virtual thread's carrier.
   static var current: UnsafeMutablePointer<Carrier>? {
-    cco_thread().pointee.carrier?.assumingMemoryBound(to: Carrier.self)
+    cco_layer().pointee.carrier?.assumingMemoryBound(to: Carrier.self)
   }
 
   /// The carrier and the job of a virtual thread that is a job's stack.
@@ -39,8 +40,8 @@ struct Carrier: ~Copyable {
   static func enter<Result>(_ scheduler: Scheduler, _ body: (UnsafeMutablePointer<Carrier>) -> Result) -> Result {
     var carrier = Carrier(scheduler: .passUnretained(scheduler), readyQueue: scheduler.readyQueue, now: 0)
     return withUnsafeMutablePointer(to: &carrier) {
-      cco_thread().pointee.carrier = UnsafeMutableRawPointer($0)
-      defer { cco_thread().pointee.carrier = nil }
+      cco_layer().pointee.carrier = UnsafeMutableRawPointer($0)
+      defer { cco_layer().pointee.carrier = nil }
       return body($0)
     }
   }
@@ -86,7 +87,7 @@ extension Carrier {
 }
 
 /// The words of the running virtual thread.
-func cco_thread() -> UnsafeMutablePointer<cco_thread_words> {
+func cco_layer() -> UnsafeMutablePointer<cco_layer_words> {
   Explorer.current.unsafelyUnwrapped.runningThread.words
 }
 

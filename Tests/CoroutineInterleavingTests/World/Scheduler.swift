@@ -102,6 +102,13 @@ enum SchedulerRegistry {
   static func noteStart(on outer: UnsafeMutablePointer<Carrier>?) {}
 }
 
+/// No virtual thread is in a simulated world.
+struct SimulatedWorld {
+  static var current: SimulatedWorld? { nil }
+  static func isOutside(of job: JobRef) -> Bool { false }
+  func checkWake(_ job: JobRef) {}
+}
+
 enum Events {
   enum Kind { case run }
 

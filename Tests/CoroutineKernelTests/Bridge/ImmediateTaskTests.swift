@@ -1,4 +1,5 @@
 import CCoroutine
+import CCoroutineRuntime
 import CExceptions
 import Coroutine
 import Dispatch

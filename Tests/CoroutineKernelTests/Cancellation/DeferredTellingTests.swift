@@ -26,7 +26,7 @@ struct DeferredTellingTests {
         let copy = self == .copy ? job.uncancelled : job.uncancelled.uncancelled
         return (job, [copy, copy.observe(hears), actor])
       case .watcher:
-        let watcher = ActorWatcher(actor.core) { _ in hear() }
+        let watcher = ActorWatcher(actor.core, .tells { _ in hear() })
         actor.core.watch(watcher)
         return (actor.job, [actor, watcher])
       case .message:

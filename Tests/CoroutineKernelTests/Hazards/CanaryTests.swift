@@ -1,4 +1,5 @@
 import CCoroutine
+import CCoroutineRuntime
 import CDispatch
 import Dispatch
 import Testing
@@ -150,7 +151,7 @@ struct CanaryTests {
   /// What the thread's list of dynamic accesses begins with.
   @inline(never)
   private static func firstAccess() -> UInt {
-    UnsafeRawPointer(cco_thread_pointer()).load(fromByteOffset: cco_facts.accesses_offset, as: UInt.self)
+    UnsafeRawPointer(cco_thread_pointer()).load(fromByteOffset: cco_facts.exchanged_offset.1, as: UInt.self)
   }
 
   @inline(never)

@@ -1,4 +1,5 @@
 import CCoroutine
+import CCoroutineRuntime
 import CTestSupport
 import Dispatch
 import Foundation
@@ -213,7 +214,7 @@ struct ForkTests {
             do { try process.run() } catch { done.fail(error) }
           }
           try co_delay(.milliseconds(1))
-          return [byHand, byFoundation, Int32(cco_facts.forked), try co_launch { 9 }.join()]
+          return [byHand, byFoundation, Int32(cco_runtime.forked), try co_launch { 9 }.join()]
         }
         .blockingWait()
       }

@@ -2,6 +2,7 @@ import CCoroutine
 import CTestSupport
 import Dispatch
 import Glibc
+import Synchronization
 import Testing
 
 @testable import Coroutine
@@ -67,6 +68,32 @@ struct ThreadLockTests {
       // Ended by a trap, and not by the alarm.
       precondition(code < 0 && code != -SIGALRM && code != -1_000, "\(code)")
     }
+  }
+
+  @Test func `a thread that waits for long for a spin lock sleeps`() async throws {
+    final class Held: Sendable { let value = SpinLock() }
+    let lock = Held()
+    // Taken past the check of debug builds, because this thread allocates meanwhile.
+    lock.value.word.store(1, ordering: .relaxed)
+    let (isAbout, hasWaited) = (DispatchSemaphore(value: 0), DispatchSemaphore(value: 0))
+    let sleeps = Locked(0)
+    startThread {
+      isAbout.signal()
+      lock.value.lock()
+      lock.value.unlock()
+      var use = rusage()
+      getrusage(__rusage_who_t(1), &use)  // RUSAGE_THREAD
+      sleeps.withLock { $0 = use.ru_nvcsw }
+      hasWaited.signal()
+    }
+    // Not on a thread of the Tasks, of which there may be two for all tests.
+    try await onOwnThread {
+      isAbout.wait()
+      RealClock.block(for: .milliseconds(200))
+      lock.value.word.store(0, ordering: .releasing)
+      hasWaited.wait()
+    }
+    #expect(sleeps.current > 20)
   }
 }
 

@@ -1,4 +1,4 @@
-import CCoroutine
+import CCoroutineInspect
 import Testing
 
 @testable import Coroutine

@@ -1,4 +1,4 @@
-import CCoroutine
+import CCoroutineRuntime
 import Dispatch
 import Glibc
 import Synchronization
@@ -29,7 +29,7 @@ struct InspectionTests {
       // As a dump does after it has read the address.
       Inspection.begin(held.toOpaque())
       // Between these two calls a dump only takes a reference, but this test allocates.
-      cco_thread().pointee.lock_exemptions += 1
+      cco_layer().pointee.lock_exemptions += 1
       startThread {
         isReleasing.raise()
         held.release()
@@ -39,7 +39,7 @@ struct InspectionTests {
       // Time enough for a deinit that does not wait.
       for _ in 0..<20 { sched_yield() }
       trace("retained")
-      cco_thread().pointee.lock_exemptions -= 1
+      cco_layer().pointee.lock_exemptions -= 1
       Inspection.end()
     }
     try await onCoroutine { try ended.pass() }

@@ -83,7 +83,25 @@ struct DeadPagesTests {
     }
   }
 
-  @Test func `a coroutine that waits inside of a generator's body keeps both stacks`() async {
+  @Test func `a coroutine that waits on a second stack keeps the frames of both, and the pages below none of them`()
+    async
+  {
+    await #expect(processExitsWith: .success) {
+      let gate = Gate()
+      let job = co_launch { () -> Bool in
+        guard goDeep(40, 5) else { return false }
+        return try goDeep(2, 8) {
+          try co_withStack(.bytes(1 << 20)) {
+            guard goDeep(40, 6), try goDeep(2, 7, { try gate.pass() }) else { return }
+          }
+        }
+      }
+      while !job.isParked { await Task.yield() }
+      #expect(DeadPages.sweep(olderThan: 0).swept == 2)
+      gate.open()
+      let isWhole = try await job.value
+      #expect(isWhole)
+    }
     await #expect(processExitsWith: .success) {
       let gate = Gate()
       let job = co_launch { () -> Bool in
@@ -95,7 +113,7 @@ struct DeadPagesTests {
         return goDeep(2, 8) { _ = numbers.next() }
       }
       while !job.isParked { await Task.yield() }
-      #expect(DeadPages.sweep(olderThan: 0).swept == 0)
+      #expect(DeadPages.sweep(olderThan: 0).swept == 2)
       gate.open()
       let isWhole = try await job.value
       #expect(isWhole)

@@ -15,6 +15,7 @@ struct ErrorTextTests {
     #expect(
       "\(ActorStoppedError())" == "the actor has stopped; it takes no more messages and answers no more questions"
     )
+    #expect("\(ReplyDroppedError())".hasPrefix("the question got no answer: "))
     #expect("\(TimeoutError())" == "the deadline has passed")
     #expect("\(TimeoutError(after: .milliseconds(50)))" == "the deadline of 0.05 seconds has passed")
   }
@@ -31,13 +32,15 @@ struct ErrorTextTests {
     let seen = try onWorldQueue {
       [
         Self.text { try co_timeout(.milliseconds(1)) { try waitForCancellation() } },
-        Self.text { try co_timeout(.zero) {} },
+        Self.text { try co_timeout(.zero) {} }, Self.text { try co_timeout(.nanoseconds(-470)) {} },
+        Self.text { try co_timeout(until: co_now.advanced(by: .nanoseconds(-470))) {} },
         Self.text { _ = try co_await(never.timeout(.milliseconds(2))) },
       ]
     }
     #expect(
       seen == [
         "the deadline of 0.001 seconds has passed", "the deadline of 0.0 seconds has passed",
+        "the deadline has passed", "the deadline has passed",
         "the deadline of 0.002 seconds has passed",
       ]
     )
@@ -46,6 +49,7 @@ struct ErrorTextTests {
   @Test func `wouldDeadlock names the violated rule, and no other`() async throws {
     let seen = try await onSerialQueue {
       let (mutex, lock) = (FairMutex(), FairReadWriteLock())
+      let flights = SingleFlight<Int, Int>()
       try mutex.lock()
       try lock.lockWrite()
       let itself = Locked<Job<String>?>(nil)
@@ -58,6 +62,7 @@ struct ErrorTextTests {
         Self.text { try co_select { mutex.onLock {} } }, Self.text { try co_select { lock.onWriteLock {} } },
         Self.text { try FairSemaphore(2).acquire(3) }, Self.text { try co_select { FairSemaphore(2).onAcquire(3) {} } },
         Self.text { try RateLimiter(1, burst: 2).acquire(3) },
+        Self.text { try flights.run(1) { try flights.run(1) { 1 } } },
       ]
     }
     let words = [
@@ -65,6 +70,7 @@ struct ErrorTextTests {
       "holds this FairMutex", "holds this FairReadWriteLock", "holds this FairMutex", "holds this FairReadWriteLock",
       "3 permits were asked of a FairSemaphore that never has more than 2", "3 permits were asked of a FairSemaphore",
       "3 tokens were asked of a RateLimiter whose burst is 2",
+      "the body of this key asks the same SingleFlight for the same key",
     ]
     for (text, word) in zip(seen, words) {
       #expect(text.hasPrefix("waiting here could never end: "))
@@ -137,6 +143,7 @@ struct ErrorTextTests {
     ]
     for (pattern, text) in patterns { #expect("\(pattern)" == text) }
     #expect("\(CoroutineError.invalidCount(0))" == "the count is 0, and must be at least one")
+    #expect(Self.text { try co_map([1], limit: 0) { $0 } } == "the limit of a co_map is 0, and must be at least one")
     #expect("\(CoroutineError.stackTooLarge(1 << 30))".hasPrefix("a stack of 1073741824 bytes is beyond "))
   }
 

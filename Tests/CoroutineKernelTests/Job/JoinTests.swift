@@ -32,6 +32,48 @@ struct JoinTests {
     #expect(seen == Array(repeating: "Oops(shared)", count: 6))
   }
 
+  @Test func `an outcome has the failure, which counts as observed, and throws the caller's cancellation only`()
+    async throws
+  {
+    try await onSerialQueue {
+      let job = co_launch { () throws -> Int in
+        try co_yield()
+        throw Oops("failed")
+      }
+      #expect(outcome(try job.outcome()) == "Oops(failed)")
+      #expect(outcome(try co_launch { 3 }.outcome()) == "3")
+      let gate = Gate()
+      let long = co_launch { try gate.pass() }
+      let waits = co_launch { outcome { try long.outcome() } }
+      try co_yield()
+      waits.cancel(Oops("enough"))
+      #expect(try waits.join() == "Oops(enough)")
+      #expect(!long.isCancelled)
+      gate.open()
+      let own = Locked<Job<String>?>(nil)
+      own.current = co_launch { outcome { try own.current?.outcome() } }
+      #expect(try own.current?.join() == "wouldDeadlock")
+    }
+  }
+
+  @Test func `cancelAndJoin returns when the job's cleanup is done, with what became of the job`() async throws {
+    let trace = Trace()
+    try await onSerialQueue {
+      let job = co_launch {
+        defer { trace("cleaned up") }
+        do { try waitForCancellation() } catch { co_shield { try? co_yield() } }
+        throw Oops("late")
+      }
+      try co_yield()
+      #expect(outcome(try job.cancelAndJoin()) == "Oops(late)")
+      #expect(trace.all == ["cleaned up"])
+      #expect(outcome(try co_launch { 1 }.cancelAndJoin(Oops("reason"))) == "Oops(reason)")
+      let ended = co_launch { 2 }
+      try ended.join()
+      #expect(outcome(try ended.cancelAndJoin()) == "2")
+    }
+  }
+
   @Test func `joiners are served first come, first served`() async throws {
     let trace = Trace()
     try await onSerialQueue {

@@ -161,9 +161,56 @@ struct LocalTests {
     try await onCoroutine { try released.pass() }
   }
 
+  /// A loop that begins its next round by a launch inside of `withValue`.
+  @Test func `values of rounds that are over are released, and a read of another local stays as it was`() async throws {
+    let (living, most, read) = (Locked(0), Locked(0), Locked<[String]>([]))
+    let (object, other, third) = (
+      CoroutineLocal<Living?>(default: nil), CoroutineLocal(default: "none"), CoroutineLocal(default: 0)
+    )
+    let done = Gate()
+    @Sendable func round(_ left: Int) {
+      let now = living.current
+      most.withLock { $0 = max($0, now) }
+      if left.isMultiple(of: 500) { read.withLock { $0.append("\(other.value) \(third.value)") } }
+      if left == 0 { return done.open() }
+      object.withValue(Living(living)) {
+        #expect(object.value != nil)
+        third.withValue(left) { _ = co_launch { round(left - 1) } }
+        #expect(third.value != left)
+      }
+    }
+    try await onSerialQueue { other.withValue("other") { round(2_000) } }
+    try await done.value
+    #expect(most.current < 100, "\(most.current) values of 2,000 rounds were kept")
+    #expect(read.current == ["other 0", "other 1501", "other 1001", "other 501", "other 1"])
+  }
+
+  @Test func `bindings that nest deeply end as they began`() {
+    let locals = (0..<3).map { CoroutineLocal(default: -$0) }
+    func nest(_ depth: Int) {
+      if depth == 300 { return }
+      locals[depth % 3].withValue(depth) {
+        nest(depth + 1)
+        for back in 0..<min(3, depth + 1) { #expect(locals[(depth - back) % 3].value == depth - back) }
+      }
+    }
+    nest(0)
+    #expect(locals.map(\.value) == [0, -1, -2])
+  }
+
   private static let object = CoroutineLocal<Tracked?>(default: nil)
 
   private static func bind(_ held: Tracked) throws {
     try object.withValue(held) { co_launch { object.value?.use() } }.join()
   }
+}
+
+/// Counts the objects that are alive.
+private final class Living: Sendable {
+  private let count: Locked<Int>
+  init(_ count: Locked<Int>) {
+    self.count = count
+    count.withLock { $0 += 1 }
+  }
+  deinit { count.withLock { $0 -= 1 } }
 }

@@ -120,6 +120,79 @@ struct StartModeTests {
     #expect(first == 6)
   }
 
+  /// How a chain of jobs, each of which has the one before, ends without having begun.
+  enum ChainEnd: String, CaseIterable, Codable, Sendable {
+    case releasedOnThread, releasedInCoroutine, releasedWithOtherChain, cancelled, failed
+
+    /// Makes chains of `count` jobs whose bodies hold `captured`, and ends them.
+    func make(_ count: Int, _ captured: Counted) throws {
+      func chain() -> Job<Int> {
+        (0..<count).reduce(co_launch(start: .lazy) { captured.number }) { last, _ in
+          co_launch(start: .lazy) { try last.join() + captured.number }
+        }
+      }
+      switch self {
+      case .releasedOnThread: _ = chain()
+      case .releasedInCoroutine: try co_launch(stack: .bytes(64 << 10)) { _ = chain() }.blockingWait()
+      case .releasedWithOtherChain:
+        let (one, other) = (chain(), chain())
+        _ = co_launch(start: .lazy) { try one.join() + other.join() }
+      case .cancelled: chain().cancel()
+      case .failed:
+        let last = chain()
+        _ = try? co_launch(stack: .bytes(1 << 30)) { try last.join() }.blockingWait()
+      }
+    }
+  }
+
+  final class Counted: Sendable {
+    let number = 1
+    private let isReleased: Promise<Void>
+    init(_ isReleased: Promise<Void>) { self.isReleased = isReleased }
+    deinit { isReleased.fulfill() }
+  }
+
+  // In a process of its own, because an overflow ends it.
+  @Test(arguments: ChainEnd.allCases)
+  func `the release of a chain of jobs that have not begun needs no more stack than that of one`(_ end: ChainEnd) async
+  {
+    await #expect(processExitsWith: .success) { [end = end as ChainEnd] in
+      let isReleased = Promise<Void>()
+      try end.make(30_000, Counted(isReleased))
+      try await isReleased.value
+    }
+  }
+
+  /// Waits when it is released.
+  private final class Waiting: Sendable {
+    let gate: Gate
+    init(_ gate: Gate) { self.gate = gate }
+    deinit { try? gate.pass() }
+  }
+
+  private static func dropChain(_ isReleased: Promise<Void>) {
+    let counted = Counted(isReleased)
+    let inner = co_launch(start: .lazy) { withExtendedLifetime(counted) {} }
+    _ = co_launch(start: .lazy) { try inner.join() }
+  }
+
+  @Test(.inWorlds) func `a release that waits keeps no other coroutine's captures`() throws {
+    let gate = Gate()
+    let first = co_launch {
+      _ = co_launch(start: .lazy) { [waiting = Waiting(gate)] in withExtendedLifetime(waiting) {} }
+    }
+    try settleWorld()
+    #expect(!first.isFinished)
+    let isReleased = Promise<Void>()
+    let second = co_launch {
+      Self.dropChain(isReleased)
+      return isReleased.isSettled
+    }
+    #expect(try second.join())
+    gate.open()
+    try first.join()
+  }
+
   @Test func `many joiners start a lazy body once`() async throws {
     let trace = Trace()
     let sum = try await onSerialQueue {

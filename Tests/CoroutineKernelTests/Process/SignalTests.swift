@@ -3,9 +3,14 @@ import CTestSupport
 import Dispatch
 import Foundation
 import Glibc
+import Synchronization
 import Testing
 
 @testable import Coroutine
+
+private let othersCount = Atomic<Int>(0)
+// Sound because it is written before the signal is sent.
+nonisolated(unsafe) private var before = sigaction()
 
 /// Each test in a process of its own, since signals are the process's.
 @Suite(.timeLimit(.minutes(5)))
@@ -116,6 +121,61 @@ struct SignalTests {
         }
       }
       if try await received.value == SIGUSR1 { exit(7) }
+    }
+  }
+
+  /// Other code that handles the signal.
+  enum Other: CaseIterable, Codable {
+    case source, handler, handlerThatCallsTheOneBefore
+
+    func install() -> (any DispatchSourceSignal)? {
+      switch self {
+      case .source:
+        let source = DispatchSource.makeSignalSource(signal: SIGUSR1, queue: DispatchQueue(label: "source"))
+        source.setEventHandler { othersCount.wrappingAdd(1, ordering: .relaxed) }
+        source.resume()
+        return source
+      case .handler: signal(SIGUSR1) { _ in othersCount.wrappingAdd(1, ordering: .relaxed) }
+      case .handlerThatCallsTheOneBefore:
+        var action = sigaction()
+        action.sa_flags = SA_SIGINFO
+        action.__sigaction_handler.sa_sigaction = { number, info, context in
+          othersCount.wrappingAdd(1, ordering: .relaxed)
+          if before.sa_flags & SA_SIGINFO != 0 { before.__sigaction_handler.sa_sigaction?(number, info, context) }
+        }
+        var former = sigaction()
+        sigaction(SIGUSR1, &action, &former)
+        before = former
+      }
+      return nil
+    }
+  }
+
+  @Test(arguments: Other.allCases, [true, false])
+  func `a handler of other code and a channel both get each signal, whichever is there first`(
+    _ other: Other,
+    _ isFirst: Bool
+  ) async {
+    await #expect(processExitsWith: .exitCode(7)) { [other, isFirst] in
+      var source = isFirst ? other.install() : nil
+      let signals = co_signals([SIGUSR1])
+      if !isFirst { source = other.install() }
+      let isTold = co_launch {
+        // A handler that is installed later is replaced in its turn, some time after; before, one kill may reach either.
+        for _ in 0..<5 {
+          while case .received = signals.tryReceive() {}
+          let others = othersCount.load(ordering: .relaxed)
+          repeat {
+            kill(getpid(), SIGUSR1)
+            for _ in 0..<100 where signals.count == 0 || othersCount.load(ordering: .relaxed) == others {
+              try co_delay(.milliseconds(1))
+            }
+          } while signals.count == 0 || othersCount.load(ordering: .relaxed) == others
+        }
+      }
+      try await isTold.value
+      withExtendedLifetime(source) {}
+      exit(7)
     }
   }
 

@@ -79,6 +79,47 @@ struct DelayTests {
     #expect(worldTime == .milliseconds(20))
   }
 
+  /// How a coroutine waits until an instant.
+  enum Until: CaseIterable, Sendable {
+    case delay, timeout
+
+    func wait(_ instant: CoroutineClock.Instant) throws {
+      switch self {
+      case .delay: try co_delay(until: instant)
+      case .timeout:
+        #expect(throws: TimeoutError.self) { try co_timeout(until: instant) { try co_delay(.seconds(3600)) } }
+      }
+    }
+  }
+
+  // A world's clock stands still between the calls.
+  @Test(.tags(.realClock), arguments: Until.allCases)
+  func `coroutines that wait for one instant continue in the order of their calls`(_ until: Until) async throws {
+    let (set, woken) = (Trace(), Trace())
+    try await onSerialQueue {
+      let instant = co_now.advanced(by: .seconds(1))
+      let jobs = (0..<200).map { n in
+        co_launch {
+          set("\(n)")
+          try until.wait(instant)
+          woken("\(n)")
+          #expect(co_now >= instant)
+        }
+      }
+      for job in jobs { try job.join() }
+    }
+    #expect(woken.all == set.all)
+  }
+
+  @Test(.inWorlds, arguments: Until.allCases)
+  func `until an instant it is neither early nor late, and one that has passed is no wait`(_ until: Until) throws {
+    let start = co_now
+    for (instant, time) in [(7, 7), (7, 7), (3, 7), (12, 12), (-1, 12)] {
+      try until.wait(start.advanced(by: .milliseconds(instant)))
+      #expect(worldTime == .milliseconds(time))
+    }
+  }
+
   @Test(.inWorlds) func `ends at once when cancelled`() throws {
     let job = co_launch { try co_delay(.seconds(3600)) }
     try settleWorld()

@@ -410,7 +410,7 @@ enum GivenUpGroup: String, CaseIterable, Codable, Sendable {
     return [
       .coroutine("tell to a full mailbox") { try full.tell(Question()) },
       .coroutine("ask of a full mailbox") { try full.ask { Question(reply: $0) } },
-      .coroutine("ask") { do { try silent.ask { Question(reply: $0) } } catch is ActorStoppedError {} },
+      .coroutine("ask") { do { try silent.ask { Question(reply: $0) } } catch is ReplyDroppedError {} },
       .coroutine("receive of a mailbox with a timer") {
         let actor = co_actor(of: Question.self) { mailbox in
           mailbox.schedule(Question(), after: .seconds(3600))

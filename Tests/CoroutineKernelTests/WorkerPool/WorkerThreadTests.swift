@@ -12,6 +12,15 @@ struct WorkerThreadTests {
     #expect(name.hasPrefix("co-worker-"))
   }
 
+  // The shell's `ulimit -s` sets what this sets here.
+  @Test func `has a stack of 8 MiB, whatever the usual size is`() async {
+    await #expect(processExitsWith: .success) {
+      #expect(setUsualStackSize(100 << 10) == 0)
+      let size = try await onCoroutine { stackSize() }
+      #expect(size == 8 << 20 || size == 8 << 20 + 64 << 10)
+    }
+  }
+
   @Test func `starts with the first coroutine of its worker`() async throws {
     let pool = ownWorkers("lazy")
     #expect(pool.workers.map(hasThread) == [false, false])
@@ -104,3 +113,16 @@ struct WorkerThreadTests {
 }
 
 private func hasThread(_ worker: Scheduler) -> Bool { (worker.host as? WorkerHost)?.hasThread ?? false }
+
+/// Sets the stack size of threads that ask for none. (Swift's module of the C library does not have the function.)
+private func setUsualStackSize(_ size: Int) -> Int32 {
+  typealias Set = @convention(c) (UnsafePointer<pthread_attr_t>) -> Int32
+  guard let symbol = dlsym(nil, "pthread_setattr_default_np") else { return -1 }
+  return withUnsafeTemporaryAllocation(of: pthread_attr_t.self, capacity: 1) { attributes in
+    guard let first = attributes.baseAddress else { return -1 }
+    pthread_attr_init(first)
+    defer { pthread_attr_destroy(first) }
+    pthread_attr_setstacksize(first, size)
+    return unsafeBitCast(symbol, to: Set.self)(first)
+  }
+}

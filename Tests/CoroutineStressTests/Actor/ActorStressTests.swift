@@ -139,6 +139,8 @@ struct ActorStressTests {
               if answer != number { wrong.change() }
             } catch is ActorStoppedError {
               refused.change()
+            } catch is ReplyDroppedError {
+              refused.change()
             } catch is TimeoutError {
               refused.change()
             }

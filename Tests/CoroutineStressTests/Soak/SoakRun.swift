@@ -65,7 +65,7 @@ struct SoakRun {
     let isKnown =
       switch error {
       case is CancellationError, is SoakFault, is SoakCause, is TimeoutError, is ChannelClosedError,
-        is ActorStoppedError,
+        is ActorStoppedError, is ReplyDroppedError,
         is AggregateError, CoroutineError.wouldDeadlock, CoroutineError.cycle:
         true
       default: false

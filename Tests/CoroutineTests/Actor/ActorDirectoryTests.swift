@@ -42,7 +42,7 @@ struct ActorDirectoryTests {
   @Test func `a watcher that is removed before it is armed leaves nothing behind and gets no notice`() async throws {
     try await onSerialQueue {
       let (worker, told) = (Notices.worker(), Flag())
-      let watcher = ActorWatcher(worker.core) { _ in told.raise() }
+      let watcher = ActorWatcher(worker.core, .tells { _ in told.raise() })
       watcher.cancel()
       worker.core.watch(watcher)
       #expect(worker.core.watchers.isEmpty)
@@ -84,6 +84,55 @@ struct ActorDirectoryTests {
     supervisor.stop()
     try supervisor.job.join()
     #expect(names.names == [])
+  }
+
+  /// The ways in which an actor ends.
+  enum End: CaseIterable { case returns, throwsError, isStopped, isCancelled, isCancelledBeforeItBegins, losesItsScope }
+
+  @Test(.inWorlds, arguments: End.allCases)
+  func `who has seen the job end finds the name free, and no member`(_ end: End) throws {
+    let (names, group, late) = (ActorRegistry(), ActorGroup<Int>(), ActorGroup<Int>())
+    let actor = co_actor(of: Int.self) { mailbox in
+      while let number = try mailbox.receive() {
+        if end == .throwsError { throw Oops("end") }
+        if number == 0 { return }
+      }
+    }
+    try names.register(actor, as: "w")
+    group.join(actor)
+    if end != .isCancelledBeforeItBegins { try settleWorld() }
+    switch end {
+    case .returns, .throwsError: try actor.tell(0)
+    case .isStopped: actor.stop()
+    case .isCancelled: actor.cancel()
+    case .isCancelledBeforeItBegins: actor.job.cancel()
+    case .losesItsScope:
+      let owner = co_actor(of: Int.self) { mailbox in
+        mailbox.link(actor)
+        throw Oops("owner")
+      }
+      _ = try? owner.job.join()
+    }
+    _ = try? actor.job.join()
+    #expect(names.names == [] && names.actor(named: "w", of: Int.self) == nil)
+    #expect(group.members.isEmpty)
+    // Nor does it get in again.
+    #expect(outcome { try names.register(actor, as: "w") } == "ActorStoppedError")
+    #expect(!late.join(actor) && late.members.isEmpty && names.names == [])
+  }
+
+  @Test func `a name goes within the cancel, also if the actor's queue is blocked`() async throws {
+    let (names, group, blocked) = (ActorRegistry(), ActorGroup<Int>(), try await BlockedQueue())
+    for round in 0..<50 {
+      let actor = co_actor(of: Int.self, on: blocked.queue) { _ in }
+      try names.register(actor, as: "w")
+      group.join(actor)
+      actor.cancel()
+      #expect(names.names == [] && group.members.isEmpty, "in round \(round)")
+      try names.register(co_actor(of: Int.self) { mailbox in _ = try mailbox.receive() }, as: "w")
+      names.unregister("w")
+    }
+    try await blocked.releaseAndSettle()
   }
 
   @Test func `the process has a registry`() async throws {

@@ -141,6 +141,30 @@ struct ActorEndNoticeTests {
     }
   }
 
+  @Test func `along a chain of links every actor fails with the first cause`() async throws {
+    try await onSerialQueue {
+      let worker = Self.worker()
+      var watchers = [Self.watcher(Trace())]
+      try watchers[0].tell(.link(worker))
+      for _ in 0..<5 {
+        let before = watchers[watchers.count - 1]
+        watchers.append(
+          co_actor { mailbox in
+            mailbox.link(before)
+            while try mailbox.receive() != nil {}
+          }
+        )
+      }
+      try settle()
+      try worker.tell(.fail("x"))
+      for watcher in watchers {
+        let failure = #expect(throws: ActorMonitor.LinkedActorError.self) { try watcher.job.join() }
+        #expect(failure?.end.text == "worker failed Oops(x)")
+        #expect(failure?.description.contains("the linked actor \"worker\"") == true)
+      }
+    }
+  }
+
   @Test func `an actor that stops, or is no longer linked, does not end other actors`() async throws {
     try await onSerialQueue {
       let (stopping, unlinked, watcher) = (Self.worker(), Self.worker(), Self.watcher(Trace()))

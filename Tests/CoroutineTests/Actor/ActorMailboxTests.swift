@@ -156,7 +156,7 @@ struct ActorMailboxTests {
     #expect(dropped.all == ["1", "2"], "what was refused stays the caller's")
   }
 
-  @Test func `an ask that is dropped fails with ActorStoppedError`() async throws {
+  @Test func `an ask that is dropped fails with ReplyDroppedError`() async throws {
     try await onSerialQueue {
       let gate = Gate()
       let actor = co_actor(of: Reply<Int>.self, mailbox: .dropOldest(1)) { mailbox in
@@ -169,7 +169,7 @@ struct ActorMailboxTests {
       }
       gate.open()
       try row.settle()
-      #expect(row.trace.all == ["first: ActorStoppedError", "second"])
+      #expect(row.trace.all == ["first: ReplyDroppedError", "second"])
     }
   }
 

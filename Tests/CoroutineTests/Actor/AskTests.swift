@@ -81,14 +81,14 @@ struct AskTests {
       try co_yield()
       asker.cancel()
       #expect(try asker.join() == 1)
-      #expect(try first.join() == "ActorStoppedError")
+      #expect(try first.join() == "ReplyDroppedError")
     }
   }
 
-  @Test func `a reply released unanswered fails the ask with ActorStoppedError`() async throws {
+  @Test func `a reply released unanswered fails the ask with ReplyDroppedError, and the actor lives on`() async throws {
     try await onSerialQueue {
       let actor = co_actor(of: Question.self) { mailbox in while try mailbox.receive() != nil {} }
-      #expect(outcome { try actor.ask { $0 } } == "ActorStoppedError")
+      #expect(outcome { try actor.ask { $0 } } == "ReplyDroppedError")
       // The actor itself continues.
       #expect(!actor.job.isFinished)
     }
@@ -111,7 +111,7 @@ struct AskTests {
       }
       let kept = co_launch { outcome { try actor.ask { .keep($0) } } }
       try co_yield()
-      #expect(outcome { try actor.ask { .fail($0) } } == "ActorStoppedError")
+      #expect(outcome { try actor.ask { .fail($0) } } == "ReplyDroppedError")
       // The pocket holds it, but the actor that was asked has ended.
       #expect(try kept.join() == "ActorStoppedError")
       #expect(outcome { try actor.ask { .keep($0) } } == "ActorStoppedError")
@@ -238,7 +238,7 @@ struct AskTests {
     #expect(try await promise.value == 4)
     actor.stop()
     let refused = Promise<Int> { done in _ = actor.tryTell(Reply(done)) }
-    #expect(await asyncOutcome { try await refused.value } == "ActorStoppedError")
+    #expect(await asyncOutcome { try await refused.value } == "ReplyDroppedError")
   }
 }
 

@@ -89,6 +89,19 @@ struct EscalationTests {
     #expect(trace.all.suffix(3) == ["b ends", "a ends", "beside ends"])
   }
 
+  @Test(.inWorlds) func `up a tree of supervisors each fails with the first cause`() throws {
+    let limit = RestartLimit(restarts: 0)
+    var supervisors = [Supervisor(limit: limit)]
+    for _ in 0..<5 { supervisors.append(supervisors[supervisors.count - 1].supervisor(limit: limit)) }
+    let actor = supervisors[5].tracing("a", Trace())
+    try settle()
+    try actor.tell(.fail("x"))
+    for supervisor in supervisors {
+      let failure = #expect(throws: Supervisor.RestartLimitError.self) { try supervisor.job.join() }
+      #expect(failure?.last.text == "a failed Oops(x)")
+    }
+  }
+
   @Test(.inWorlds) func `a sibling's failure restarts a whole subtree`() throws {
     // There, coroutines start in the order of their launches.
     try co_switch(to: taggedQueue("serial"))

@@ -142,6 +142,84 @@ struct ChannelBatchTests {
     }
   }
 
+  // MARK: Up to n within a time
+
+  @Test(.inWorlds) func `receive(upTo:within:) returns with its count, with the time, and with the end`() throws {
+    let channel = Channel<Int>(2)
+    let sender = co_launch {
+      for value in 0..<9 {
+        try channel.send(value)
+        try co_delay(.milliseconds(value < 5 ? 10 : 100))
+      }
+      channel.close()
+    }
+    #expect(try channel.receive(upTo: 3, within: .seconds(1)) == [0, 1, 2])
+    #expect(worldTime == .milliseconds(20))
+    // The sixth comes at 50 ms, the next ones 100 ms after one another.
+    #expect(try channel.receive(upTo: 9, within: .milliseconds(130)) == [3, 4, 5])
+    #expect(worldTime == .milliseconds(150))
+    try co_delay(.seconds(1))
+    #expect(try channel.receive(upTo: 9, within: .zero) == [6, 7, 8])
+    try sender.join()
+    #expect(try channel.receive(upTo: 9, within: .zero) == nil)
+    #expect(try channel.receive(upTo: 9, within: .seconds(1)) == nil)
+  }
+
+  @Test(.inWorlds) func `receive(upTo:within:) returns nothing if nothing comes, and takes what is there`() throws {
+    let channel = Channel<Int>(.unbounded)
+    #expect(try channel.receive(upTo: 3, within: .milliseconds(5)) == [])
+    #expect(worldTime == .milliseconds(5))
+    #expect(try channel.receive(upTo: 3, within: .zero) == [])
+    #expect(try channel.receive(upTo: 0, within: .seconds(9)) == [])
+    for value in 0..<4 { _ = channel.trySend(value) }
+    #expect(try channel.receive(upTo: 3, within: .seconds(-1)) == [0, 1, 2])
+    #expect(worldTime == .milliseconds(5))
+    // The values first, then the cause.
+    channel.close(Oops("cause"))
+    #expect(try channel.receiveOnly.receive(upTo: 3, within: .seconds(1)) == [3])
+    #expect(outcome { _ = try channel.receive(upTo: 3, within: .seconds(1)) } == "Oops(cause)")
+  }
+
+  /// A batch that was put back each time would hold more and more beyond the capacity.
+  @Test(.inWorlds) func `receive(upTo:within:) keeps the back-pressure, and loses nothing`() throws {
+    let channel = Channel<Int>(4)
+    let sent = Locked(0)
+    let sender = co_launch {
+      for value in 0..<200 {
+        try channel.send(value)
+        sent.withLock { $0 += 1 }
+        if value.isMultiple(of: 3) { try co_delay(.milliseconds(4)) }
+      }
+      channel.close()
+    }
+    var received: [Int] = []
+    while let batch = try channel.receive(upTo: 10, within: .milliseconds(7)) {
+      received += batch
+      #expect(batch.count <= 10)
+      try co_delay(.milliseconds(20))
+      #expect(channel.count <= 4 && sent.current <= received.count + 5)
+    }
+    try sender.join()
+    #expect(received == Array(0..<200))
+  }
+
+  @Test(.inWorlds, arguments: ["job", "deadline"])
+  func `a cancelled receive(upTo:within:) puts its values back, in order`(_ source: String) throws {
+    let channel = Channel<Int>(8)
+    let receiver = co_launch {
+      if source == "job" {
+        try channel.receive(upTo: 5, within: .seconds(9)) ?? []
+      } else {
+        try co_timeout(.milliseconds(50)) { try channel.receive(upTo: 5, within: .seconds(9)) ?? [] }
+      }
+    }
+    for value in 0..<3 { try channel.send(value) }
+    try co_delay(.milliseconds(60))
+    if source == "job" { receiver.cancel(Oops("outside")) }
+    #expect(outcome { _ = try receiver.join() } == (source == "job" ? "Oops(outside)" : "TimeoutError"))
+    #expect(try channel.receiveAll() == [0, 1, 2])
+  }
+
   @Test func `values that are put back go to waiting receivers`() async throws {
     try await onSerialQueue {
       let channel = Channel<Int>()
@@ -171,5 +249,27 @@ struct ChannelBatchTests {
       #expect(outcome { try batch.join() } == "CancellationError")
     }
     #expect(dropped.all == ["1"])
+  }
+
+  @Test(.inWorlds) func `a select receives all that is there, waits for the first, and gets none at the end`() throws {
+    let channel = Channel<Int>(3)
+    for value in 1...3 { try channel.send(value) }
+    let sender = co_launch { try channel.send(4) }
+    try settleWorld()
+    let view = channel.receiveOnly
+    #expect(try co_select { view.onReceiveAll { $0 } } == [1, 2, 3, 4], "the waiting sender's too")
+    try sender.join()
+    #expect(try co_select { channel.onReceiveAll { $0.count }.otherwise { -1 } } == -1)
+    let job = co_launch { try co_select { channel.onReceiveAll { $0 } } }
+    try settleWorld()
+    try channel.send(5)
+    #expect(try job.join() == [5])
+    try channel.send(6)
+    channel.close(Oops("done"))
+    #expect(try co_select { channel.onReceiveAll { $0 } } == [6])
+    #expect(outcome { try co_select { channel.onReceiveAll { $0 } } } == "Oops(done)")
+    let other = Channel<Int>()
+    other.close()
+    #expect(try co_select { other.onReceiveAll { $0.count } } == 0)
   }
 }

@@ -114,6 +114,86 @@ struct ChannelGrowthTests {
     }
   }
 
+  /// The ways to take values from a channel.
+  enum Taking: CaseIterable { case receive, tryReceive, receiveAll, count, select, forEach, async }
+
+  @Test(arguments: Taking.allCases)
+  func `and gives the memory of a burst back when it is empty`(_ taking: Taking) async throws {
+    for capacity in [Channel<Int>.Capacity.unbounded, .bounded(100_000), .dropOldest(100_000)] {
+      let channel = Channel<Int>(capacity)
+      let count = 20_000
+      for round in 0..<2 {
+        for value in 0..<count { _ = channel.trySend(value) }
+        #expect(channel.count == count)
+        #expect(channel.state.ring.capacity >= count)
+        if taking == .async {
+          var next = channel.makeAsyncIterator()
+          for value in 0..<count {
+            if try await next.next() != value { Issue.record("\(value) did not come") }
+          }
+        } else {
+          try await onCoroutine { try Self.take(count, taking, channel) }
+        }
+        #expect(channel.state.ring.capacity <= 2 * Ring<Int>.usual, "in round \(round)")
+        // It works as before.
+        _ = channel.trySend(1)
+        #expect(taken(from: channel) == 1)
+      }
+    }
+  }
+
+  private static func take(_ count: Int, _ taking: Taking, _ channel: Channel<Int>) throws {
+    struct Enough: Error {}
+    var received = 0
+    func check(_ value: Int?) {
+      if value != received { Issue.record("\(received) did not come") }
+      received += 1
+    }
+    while received < count {
+      switch taking {
+      case .receive: check(try channel.receive())
+      case .tryReceive: check(taken(from: channel))
+      // Fewer than `many`, so that they are taken one by one.
+      case .count: for value in try channel.receive(count: 500) { check(value) }
+      case .receiveAll: for value in try channel.receiveAll() { check(value) }
+      case .select: check(try co_select { channel.onReceive { $0 } })
+      case .forEach:
+        do {
+          try channel.forEach { value in
+            check(value)
+            if received == count { throw Enough() }
+          }
+        } catch is Enough {}
+      case .async: return
+      }
+    }
+  }
+
+  @Test func `an idle mailbox keeps no burst`() async throws {
+    let (gate, done) = (Gate(), Gate())
+    let actor = co_actor(of: Int.self) { mailbox in
+      try gate.pass()
+      while let number = try mailbox.receive() { if number == 0 { done.open() } }
+    }
+    for number in (0..<20_000).reversed() { _ = actor.tryTell(number) }
+    gate.open()
+    try await done.value
+    #expect(actor.core.channel.state.ring.capacity <= 2 * Ring<Envelope<Int>>.usual)
+    actor.stop()
+    try await actor.job.value
+  }
+
+  @Test func `and a channel that pulses below that size allocates nothing again`() {
+    let channel = Channel<Int>(.unbounded)
+    for value in 0..<4_000 { _ = channel.trySend(value) }
+    let memory = channel.state.ring.storage
+    for _ in 0..<20 {
+      while taken(from: channel) != nil {}
+      for value in 0..<4_000 { _ = channel.trySend(value) }
+      #expect(channel.state.ring.storage == memory)
+    }
+  }
+
   @Test func `and releases what is left in it`() {
     weak var first: Tracked?
     weak var last: Tracked?

@@ -52,7 +52,7 @@ struct CoobjcActorTests {
     let actor = counter(on: DispatchQueue(label: "counter"))
     try await onCoroutine {
       #expect(outcome { try actor.ask { .refuse($0) } } == "Oops(refused)")
-      #expect(outcome { try actor.ask { .ignore($0) } } == "ActorStoppedError")
+      #expect(outcome { try actor.ask { .ignore($0) } } == "ReplyDroppedError")
       actor.cancel()
       #expect(outcome { try actor.ask { .total($0) } } == "ActorStoppedError")
     }

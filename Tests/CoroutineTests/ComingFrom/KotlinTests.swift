@@ -24,8 +24,8 @@ struct KotlinTests {
     let job = co_launch { try load() }
     let value = try job.join()
     #expect(value == 1)
-    job.cancel()
-    _ = try? job.join()
+    try job.outcome()
+    try job.cancelAndJoin()
     try co_scope { scope in
       scope.launch { try co_yield() }
     }
@@ -93,10 +93,17 @@ struct KotlinTests {
     for number in numbers.prefix(2) { #expect(number <= 2) }
     #expect(Array(numbers.prefix(2)) == [3, 4])
 
-    let (mutex, semaphore, state) = (FairMutex(), FairSemaphore(4), ThreadMutex(0))
+    let shared = Broadcast<Int>(16)
+    let subscription = shared.subscribe()
+    try shared.send(1)
+    let received = try subscription.receive()
+    let state = Watch(0)
+    try state.update { $0 += 1 }
+    let waited = try state.wait { $0 > 0 }
+    #expect(received == 1 && waited == 1)
+    let (mutex, semaphore) = (FairMutex(), FairSemaphore(4))
     try mutex.withLock { try co_yield() }
     try semaphore.withPermit { try co_yield() }
-    #expect(state.withLock { $0 } == 0)
     let actor = co_actor(of: Int.self) { mailbox in
       while let message = try mailbox.receive() { print(message) }
     }

@@ -1,12 +1,11 @@
 import CTestSupport
 import Coroutine
-import CoroutineTesting
 import Dispatch
 import Testing
 
 /// What waits, apart from the verbs of `WaitingVerb`.
 private enum Route: String, CaseIterable, Codable {
-  case yieldOfBody, delegationOfBody, waitOfBody, iteration, mailbox, host, point, immediateStart
+  case yieldOfBody, delegationOfBody, waitOfBody, iteration, mailbox, host, immediateStart
   case jobOnThread, promiseOnThread, jobInTask
 
   var isYield: Bool { self == .yieldOfBody || self == .delegationOfBody }
@@ -41,12 +40,6 @@ private enum Route: String, CaseIterable, Codable {
     case .host:
       let host = HostedScheduler(Loop())
       try inCoroutine { try mutex.withLock { _ in try co_switch(to: host) } }
-    case .point:
-      try World(seed: 1).run {
-        let other = co_launch { try co_yield() }
-        mutex.withLock { _ in for _ in 0..<100 { co_point() } }
-        try other.join()
-      }
     case .immediateStart:
       // The launched coroutine has a lock of its own.
       try inCoroutine {

@@ -33,6 +33,31 @@ struct SelectTimeTests {
     #expect(seen == ["received 2 at 2", "sent", "timeout at 4", "full"])
   }
 
+  @Test(.inWorlds) func `a timeout at an instant is not put off by the rounds of a loop`() throws {
+    let ticks = Channel<Int>()
+    let sender = co_launch {
+      for tick in 0... {
+        try co_delay(.seconds(2))
+        try ticks.send(tick)
+      }
+    }
+    let end = co_now + .seconds(7)
+    var seen: [Int?] = []
+    repeat {
+      seen.append(
+        try co_select {
+          ticks.onReceive { $0 }
+            .onTimeout(until: end) { nil }
+        }
+      )
+    } while seen.last != .some(nil)
+    #expect(seen == [0, 1, 2, nil] && co_now == end)
+    #expect(try co_select { ticks.onReceive { _ in 1 }.onTimeout(until: end) { 2 } } == 2, "it has passed")
+    let cases: [SelectCase<Int>] = [.onTimeout(until: co_now + .seconds(1)) { 3 }]
+    #expect(try co_select { cases } == 3)
+    sender.cancel()
+  }
+
   @Test func `a seed decides which ready case wins, and replays it`() async throws {
     let choices = { (seed: UInt64?) in
       try await onOwnThread {

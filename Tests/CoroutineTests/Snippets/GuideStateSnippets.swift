@@ -191,6 +191,8 @@ struct GuideStateSnippets {
     let parser = co_launch(name: "parser", stack: .bytes(4 << 20)) { depth(10_000) }
     let result = try parser.join()
     #expect(result == 10_000)
+    func order(in body: Int) throws -> Int { try co_withStack(.bytes(4 << 20)) { depth(body) } }
+    #expect(try order(in: 10_000) == 10_000)
   }
 
   @Test func `a queue of its own, and the workers`() throws {

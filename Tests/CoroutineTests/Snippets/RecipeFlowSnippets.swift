@@ -1,27 +1,29 @@
 import Coroutine
-import Synchronization
 
 // The code of the recipes in Sources/Coroutine/Coroutine.docc/Recipes. This file: flows of work.
 // RecipeFlowTests.swift runs it in worlds.
 
 // MARK: PubSub.md
 
-/// Passes each message to all subscribers; a slow one loses its oldest messages.
+/// Passes each message to all subscribers; a slow one is told how many messages it has missed.
 final class Topic<Message: Sendable>: Sendable {
-  private let subscribers = ThreadMutex<[(number: Int, channel: Channel<Message>)]>([])
-  private let numbers = Atomic(0)
+  private let messages = Broadcast<Message>(100)
 
-  func publish(_ message: Message) {
-    for (_, channel) in subscribers.withLock({ $0 }) { _ = channel.trySend(message) }
-  }
+  /// Returns the number of subscribers.
+  @discardableResult
+  func publish(_ message: Message) throws -> Int { try messages.send(message) }
 
   /// Calls `handle` with each message, until `handle` throws or the coroutine is cancelled.
-  func subscribe(_ handle: (Message) throws -> Void) throws {
-    let number = numbers.add(1, ordering: .relaxed).newValue
-    let channel = Channel<Message>(.dropOldest(100))
-    subscribers.withLock { $0.append((number, channel)) }
-    defer { subscribers.withLock { $0.removeAll { $0.number == number } } }
-    try channel.forEach(handle)
+  func subscribe(missed: (Int) throws -> Void = { _ in }, _ handle: (Message) throws -> Void) throws {
+    let subscription = messages.subscribe()
+    while true {
+      do {
+        guard let message = try subscription.receive() else { return }
+        try handle(message)
+      } catch let error as SubscriptionLaggedError {
+        try missed(error.missed)
+      }
+    }
   }
 }
 
@@ -97,6 +99,27 @@ func checkoutAtOnce(_ ask: @escaping @Sendable (String, Duration) throws -> Int)
       let discount = scope.launch { try ask("discounts", left) }
       return try price.join() - discount.join()
     }
+  }
+}
+
+/// Runs `body`, and gives it up when it has shown no sign of life for the time of `patience`.
+func withPatience<Output: Sendable>(
+  _ patience: Duration,
+  _ body: @escaping @Sendable (_ signs: Watch<Int>) throws -> Output
+) throws -> Output {
+  try co_scope { scope in
+    let signs = Watch(0)
+    let changes = signs.subscribe()
+    let job = scope.launch { try body(signs) }
+    var isRunning = true
+    while isRunning {
+      isRunning = try co_select {
+        job.onAwait { _ in false }
+        changes.onReceive { _ in true }
+        SelectCase.onTimeout(patience) { throw TimeoutError(after: patience) }
+      }
+    }
+    return try job.join()
   }
 }
 

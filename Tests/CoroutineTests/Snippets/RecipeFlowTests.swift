@@ -15,28 +15,28 @@ struct RecipeFlowTests {
       let seen = Locked<[Int]>([])
       for _ in 1...2 { scope.launch { try topic.subscribe { message in seen.withLock { $0.append(message) } } } }
       try settleWorld()
-      topic.publish(1)
+      #expect(try topic.publish(1) == 2)
       try settleWorld()
       #expect(seen.withLock { $0 } == [1, 1])
       scope.cancel()
     }
   }
 
-  @Test func `a slow subscriber loses its oldest messages`() throws {
+  @Test func `a slow subscriber loses its oldest messages, and is told how many`() throws {
     let topic = Topic<Int>()
-    let seen = Locked<[Int]>([])
+    let (seen, missed) = (Locked<[Int]>([]), Locked(0))
     let subscriber = co_launch {
-      try topic.subscribe { message in
+      try topic.subscribe(missed: { count in missed.withLock { $0 += count } }) { message in
         seen.withLock { $0.append(message) }
         if message == 0 { try co_delay(.seconds(1)) }
       }
     }
     try settleWorld()
-    topic.publish(0)
+    try topic.publish(0)
     try settleWorld()
-    for message in 1...150 { topic.publish(message) }
+    for message in 1...150 { try topic.publish(message) }
     try co_delay(.seconds(2))
-    #expect(seen.withLock { $0 } == [0] + Array(51...150))
+    #expect(seen.withLock { $0 } == [0] + Array(51...150) && missed.withLock { $0 } == 50)
     subscriber.cancel()
     _ = try? subscriber.join()
   }
@@ -51,9 +51,31 @@ struct RecipeFlowTests {
     do {
       let message = Message()
       published = message
-      topic.publish(message)
+      #expect(try topic.publish(message) == 0)
     }
     #expect(published == nil)
+  }
+
+  @Test func `signs of life extend a limit, and work without them is given up`() throws {
+    let began = co_now
+    let done = try withPatience(.seconds(2)) { signs in
+      for _ in 0..<10 {
+        try co_delay(.seconds(1))
+        try signs.update { $0 += 1 }
+      }
+      return 7
+    }
+    #expect(done == 7 && co_now - began == .seconds(10))
+    let cleaned = Locked(false)
+    #expect(throws: TimeoutError.self) {
+      try withPatience(.seconds(2)) { signs in
+        defer { cleaned.withLock { $0 = true } }
+        try signs.update { $0 += 1 }
+        try co_delay(.seconds(60))
+      }
+    }
+    #expect(cleaned.withLock { $0 } && co_now - began == .seconds(12))
+    #expect(throws: Failure.self) { try withPatience(.seconds(2)) { _ in throw Failure() } }
   }
 
   @Test func `four workers do all jobs, and survive failures`() throws {

@@ -69,6 +69,32 @@ struct RecipeLimitTests {
     #expect(next <= .milliseconds(1_020))
   }
 
+  @Test func `calls that are cancelled before their turn give their tokens back`() throws {
+    let service = LimitedService()
+    let began = co_now
+    let jobs = (1...60).map { _ in co_launch { try service.call { co_now - began } } }
+    try settleWorld()
+    for job in jobs where !job.isFinished { job.cancel() }
+    let served = try co_allSettled(jobs).compactMap { try? $0.get() }
+    #expect(served.count == 10)
+    let next = try service.call { co_now - began }
+    #expect(next == .milliseconds(20))
+  }
+
+  @Test func `a cache removes what has expired`() throws {
+    let cache = Cache<Int, Int>(lifetime: .seconds(60)) { $0 }
+    for key in 1...100 { #expect(try cache.value(for: key) == key) }
+    try co_delay(.seconds(30))
+    #expect(try cache.value(for: 101) == 101)
+    #expect(cache.count == 101)
+    try co_delay(.seconds(31))
+    #expect(try cache.value(for: 1) == 1, "loaded anew")
+    #expect(cache.count == 2)
+    try co_delay(.seconds(61))
+    #expect(try cache.value(for: 102) == 102)
+    #expect(cache.count == 1)
+  }
+
   @Test func `a cache loads a key once, and again after its lifetime`() throws {
     let loads = Locked(0)
     let cache = Cache<String, Int>(lifetime: .seconds(60)) { _ in

@@ -34,7 +34,12 @@ final class LimitedService: Sendable {
       reservation.cancel()
       throw TooManyRequests()
     }
-    try co_delay(until: reservation.instant)
+    do {
+      try co_delay(until: reservation.instant)
+    } catch {
+      reservation.cancel()  // a call that is cancelled before its turn gives its token back
+      throw error
+    }
     return try body()
   }
 }
@@ -43,7 +48,22 @@ final class LimitedService: Sendable {
 
 /// Keeps each value for a time; callers that ask for the same missing key at once share one load.
 final class Cache<Key: Hashable & Sendable, Value: Sendable>: Sendable {
-  private let entries = ThreadMutex<[Key: (value: Value, end: CoroutineClock.Instant)]>([:])
+  private struct Entries {
+    var values: [Key: (value: Value, end: CoroutineClock.Instant)] = [:]
+    /// The keys in the order of their ends: all have the same lifetime.
+    var ends: [(key: Key, end: CoroutineClock.Instant)] = []
+
+    mutating func add(_ value: Value, for key: Key, until end: CoroutineClock.Instant) {
+      let now = co_now
+      let expired = ends.prefix { $0.end <= now }
+      for (key, end) in expired where values[key]?.end == end { values[key] = nil }
+      ends.removeFirst(expired.count)
+      values[key] = (value, end)
+      ends.append((key, end))
+    }
+  }
+
+  private let entries = ThreadMutex(Entries())
   private let flights = SingleFlight<Key, Value>()
   private let lifetime: Duration
   private let load: @Sendable (Key) throws -> Value
@@ -52,17 +72,23 @@ final class Cache<Key: Hashable & Sendable, Value: Sendable>: Sendable {
     (self.lifetime, self.load) = (lifetime, load)
   }
 
+  /// The number of values that are kept.
+  var count: Int { entries.withLock { $0.values.count } }
+
   func value(for key: Key) throws -> Value {
-    let now = co_now
-    if let entry = entries.withLock({ $0[key] }), entry.end > now { return entry.value }
+    if let value = kept(key) { return value }
     return try flights.run(key) { [self] in
       // Another load may have ended since the look above.
-      if let entry = entries.withLock({ $0[key] }), entry.end > co_now { return entry.value }
+      if let value = kept(key) { return value }
       let value = try load(key)
-      let end = co_now + lifetime
-      entries.withLock { $0[key] = (value, end) }
+      entries.withLock { $0.add(value, for: key, until: co_now + lifetime) }
       return value
     }
+  }
+
+  private func kept(_ key: Key) -> Value? {
+    let now = co_now
+    return entries.withLock { $0.values[key].flatMap { $0.end > now ? $0.value : nil } }
   }
 }
 

@@ -1,4 +1,5 @@
 import Coroutine
+import CoroutineTesting
 
 /// Receives the errors of the unhandled-error hook, separately for each test.
 ///
@@ -35,6 +36,8 @@ final class UnhandledErrors: Sendable {
   init(onFailure: @escaping @Sendable () -> Void = {}) {
     self.onFailure = onFailure
     Self.installed
+    // In a world, they would fail the run.
+    World.allowUnhandledErrors { $0.error is Failure }
   }
 
   func failure(_ label: String) -> Failure {

@@ -15,6 +15,7 @@ import Dispatch
 /// - `Job.blockingWait` and `Promise.blockingWait`, which block a thread, and `co_main`, which begins a program.
 enum WaitingVerb: String, CaseIterable, Sendable {
   case join
+  case outcome, cancelAndJoin
   case awaitJob
   case awaitPromise
   case awaitAsync
@@ -35,6 +36,7 @@ enum WaitingVerb: String, CaseIterable, Sendable {
   case race
   case awaitAsyncToEnd, isolated
   case select, send, receive, receiveAll, receiveCount, forEach
+  case broadcast, watch
   case lock, readLock, writeLock, acquire, latch, group, condition, rate, once, singleFlight
   case tell, ask
 
@@ -71,6 +73,8 @@ enum WaitingVerb: String, CaseIterable, Sendable {
     let (job, promise) = (props.job, props.promise)
     switch self {
     case .join: try job.join()
+    case .outcome: try job.outcome()
+    case .cancelAndJoin: try job.cancelAndJoin()
     case .awaitJob: _ = try co_await(job)
     case .awaitPromise: _ = try co_await(promise)
     case .awaitAsync: try co_await { trace("ran") }
@@ -98,6 +102,12 @@ enum WaitingVerb: String, CaseIterable, Sendable {
     case .select, .send, .receive, .receiveAll, .receiveCount, .forEach: try callChannel(trace)
     case .lock, .readLock, .writeLock, .acquire, .latch, .group, .condition, .rate, .once, .singleFlight:
       try callLock(trace)
+    case .broadcast:
+      let broadcast = Broadcast<Int>(1)
+      let subscription = broadcast.subscribe()
+      try broadcast.send(1)
+      _ = try subscription.receive()
+    case .watch: _ = try Watch(1).wait { $0 == 1 }
     case .tell: try props.actor.tell(Question())
     case .ask: try props.actor.ask { Question(reply: $0) }
     }
@@ -152,10 +162,17 @@ enum WaitingVerb: String, CaseIterable, Sendable {
     let never = Promise<Int>()
     let pipe = PipePair()
     switch self {
-    case .join, .awaitJob:
-      let job = co_launch { try waitForCancellation() }
-      defer { job.cancel() }
-      if self == .join { try job.join() } else { try co_await(job) }
+    case .join, .outcome, .cancelAndJoin, .awaitJob:
+      let end = Gate()
+      // Begun: a job that is cancelled before that ends at once.
+      let job = co_launch(start: .immediate) { try co_shield { try end.pass() } }
+      defer { end.open() }
+      switch self {
+      case .join: try job.join()
+      case .outcome: try job.outcome()
+      case .cancelAndJoin: try job.cancelAndJoin()
+      default: try co_await(job)
+      }
     case .awaitPromise: _ = try co_await(never)
     case .awaitAsync: try co_await { try await Task.sleep(for: .seconds(3600)) }
     case .suspend:
@@ -182,6 +199,8 @@ enum WaitingVerb: String, CaseIterable, Sendable {
     case .select, .send, .receive, .receiveAll, .receiveCount, .forEach: try parkInChannel()
     case .lock, .readLock, .writeLock, .acquire, .latch, .group, .condition, .rate, .once, .singleFlight:
       try parkInLock()
+    case .broadcast: _ = try Broadcast<Int>(1).subscribe().receive()
+    case .watch: _ = try Watch(1).wait { $0 == 2 }
     case .tell, .ask:
       let actor = co_actor(of: Question.self, mailbox: .bounded(1)) { _ in try waitForCancellation() }
       defer { actor.cancel() }

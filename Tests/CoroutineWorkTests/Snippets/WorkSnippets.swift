@@ -2,8 +2,10 @@
 // The code of the article WorkThatSurvivesTheProcess.md.
 import Coroutine
 import CoroutinePostgres
+import CoroutineTesting
 import CoroutineWork
 import Foundation
+import Testing
 
 struct Welcome: Codable, Sendable { var order: String }
 
@@ -86,5 +88,27 @@ func leadUntilCancelled(_ db: PostgresPool, _ step: (PostgresTransaction) throws
       // Another program holds it by now.
     }
   }
+}
+
+func mailsAreMarkedOnce(in world: World) throws {
+  let memory = WorkMemory()
+  for host in ["a", "b"] {
+    world.network.host(host) {
+      let mails = WorkQueue<Welcome>("mails", on: memory.pool())
+      try sendMails(mails) { _, _ in try co_delay(.seconds(5)) }
+    }
+  }
+  let mails = WorkQueue<Welcome>("mails", on: memory.pool())
+  try Work.enqueue([mails.draft(Welcome(order: "7"))], on: memory.pool())
+  try world.advance(by: .seconds(3))
+  world.network.crash("a")
+  // Longer than the lease of a job that has died with its host.
+  try world.advance(by: .seconds(60))
+  #expect(memory.committed.count == 1)
+}
+
+@Test func `the world of the article marks its mail once`() throws {
+  let world = World()
+  try world.run { try mailsAreMarkedOnce(in: world) }
 }
 #endif

@@ -14,7 +14,7 @@ import Synchronization
 /// - A restart begins a new life of the actor: its body runs again, so the variables that the body declares are created
 ///   anew.
 /// - The handle stays the same, and so does the mailbox. The next life handles the queued messages. It does not handle
-///   the message that failed, and an ask that sent that message gets ``ActorStoppedError``.
+///   the message that failed, and an ask that sent that message gets ``ReplyDroppedError``.
 /// - An actor that was stopped, or cancelled through its handle, is not restarted.
 /// - If there are more restarts than the limit allows, the supervisor itself fails with
 ///   ``Supervisor/RestartLimitError``. Its actors end. If it has a supervisor of its own, that supervisor decides; a
@@ -214,6 +214,8 @@ extension Supervisor {
   /// The error of a supervisor whose actors have failed too often.
   public struct RestartLimitError: Error, CustomStringConvertible {
     /// The last actor's end, after which there was no restart.
+    ///
+    /// If that was a supervisor which has failed at its own limit, the end of its last actor: the first cause.
     public var last: ActorEnd
     /// The limit that was reached.
     public var limit: RestartLimit

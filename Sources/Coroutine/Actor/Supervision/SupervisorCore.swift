@@ -22,16 +22,22 @@ import Synchronization
 // then rest with a time, and the supervisor goes on with other events until that has come. If another end concerns
 // them meanwhile, they get the later time.
 //
+// Cost. A supervisor may have very many children, so what concerns one child takes constant time, whatever their
+// number: a child's Supervision leads to its entry (`SupervisedChildren`), what waits for a decision or a time is in a
+// queue of its own. A stop, and a restart of all, are linear.
+//
 // Everything happens in one coroutine, one event after the other. So the order of ends and starts is sequential code:
 // the lives end in the reverse order of starting, one after the other; then all begin in the order of starting.
 
 /// The connection of a child to its supervisor.
 final class Supervision: Sendable {
+  // Sound because the supervisor's own coroutine alone uses `child`.
   enum Decision: Sendable { case restart, end }
 
   let supervisor: SupervisorCore
   let policy: RestartPolicy
   let decisions = Channel<Decision>(.unbounded)
+  @exclusivity(unchecked) nonisolated(unsafe) fileprivate(set) var child: SupervisedChild?
 
   init(_ supervisor: SupervisorCore, _ policy: RestartPolicy) {
     self.supervisor = supervisor
@@ -58,38 +64,19 @@ final class SupervisorCore: ActorLife, @unchecked Sendable {
     case stop
   }
 
-  private struct Child {
-    enum State {
-      case living
-      case resting(Result<Void, any Error>)
-      case leaving
-    }
-    let life: ActorLife
-    let supervision: Supervision
-    var state = State.living
-    /// Whether its life was ended because of another child's end.
-    var isEndedForAnother = false
-    /// When its present life has begun, and the number of ends that have followed one another.
-    var began: UInt64
-    var failures = 0
-    /// When its next life begins, if it rests until then: the pause of the back-off.
-    var restart: UInt64?
-
-    var isResting: Bool {
-      if case .resting = state { true } else { false }
-    }
-    var isUndecided: Bool { isResting && restart == nil }
-  }
-
   let events = Channel<Event>(.unbounded)
   let restartCount = Shared(Atomic<Int>(0))
   private let strategy: RestartStrategy
   private let limit: RestartLimit
   private let backoff: RestartBackoff
   private let onRestart: (@Sendable (ActorEnd) -> Void)?
-  @exclusivity(unchecked) private var children: [Child] = []
+  @exclusivity(unchecked) private var children = SupervisedChildren()
+  /// The children that have come to rest, in that order; for some of them it may be decided by now.
+  @exclusivity(unchecked) private var rested = FrontQueue<SupervisedChild>()
+  /// The pauses, in the order of their ends; one that is not its child's `restart` is void.
+  @exclusivity(unchecked) private var pauses = FrontQueue<(end: UInt64, child: SupervisedChild)>()
   /// The times of the restarts within the last period.
-  @exclusivity(unchecked) private var history: [UInt64] = []
+  @exclusivity(unchecked) private var history = FrontQueue<UInt64>()
   @exclusivity(unchecked) private var isStopping = false
 
   init(
@@ -132,10 +119,10 @@ final class SupervisorCore: ActorLife, @unchecked Sendable {
   override func live(in scope: Scope) throws {
     do {
       // A later life starts with all the children that the previous life has ended.
-      begin(children.map(\.life))
+      begin(children.all)
       while true {
-        if let failed = children.first(where: \.isUndecided) {
-          try decide(failed)
+        if let failed = rested.popFirst() {
+          if failed.isUndecided { try decide(failed) }
         } else if isStopping {
           return try stopAll()
         } else if !beginDue() {
@@ -145,14 +132,15 @@ final class SupervisorCore: ActorLife, @unchecked Sendable {
     } catch {
       // If this supervisor was not cancelled for good, it has failed or is restarted. The children rest until that is
       // decided.
-      if !(job?.isCancelled ?? true) { co_shield { endLives(children.map(\.life)) } }
+      if !(job?.isCancelled ?? true) { co_shield { endLives(children.all) } }
       throw error
     }
   }
 
   /// Handles the next event, or returns when a pause is over.
   private func handleNext() throws {
-    guard let next = children.compactMap(\.restart).min() else { return handle(try events.receive()) }
+    while let first = pauses.first, first.child.restart != first.end { _ = pauses.popFirst() }
+    guard let next = pauses.first?.end else { return handle(try events.receive()) }
     let (now, pause) = (clock, Duration.nanoseconds(Int64(clamping: next - min(next, clock))))
     guard next > now else { return }
     do { handle(try co_timeout(pause) { try events.receive() }) } catch is TimeoutError {
@@ -164,8 +152,13 @@ final class SupervisorCore: ActorLife, @unchecked Sendable {
   /// Begins the lives whose pause is over; returns false if there are none.
   private func beginDue() -> Bool {
     let now = clock
-    let due = children.filter { $0.restart.map { $0 <= now } ?? false }.map(\.life)
-    for life in due { if let index = index(of: life) { children[index].restart = nil } }
+    var due: [SupervisedChild] = []
+    while let first = pauses.first, first.end <= now || first.child.restart != first.end {
+      _ = pauses.popFirst()
+      guard first.child.restart == first.end else { continue }
+      first.child.restart = nil
+      due.append(first.child)
+    }
     begin(due)
     return !due.isEmpty
   }
@@ -173,59 +166,65 @@ final class SupervisorCore: ActorLife, @unchecked Sendable {
   private func handle(_ event: Event?) {
     switch event {
     case .added(let life):
-      if let supervision = life.supervision {
-        children.append(Child(life: life, supervision: supervision, began: clock))
-      }
+      guard let supervision = life.supervision else { return }
+      let child = SupervisedChild(life, supervision, began: clock)
+      supervision.child = child
+      children.append(child)
     case .ended(let life, let outcome):
-      guard let index = index(of: life) else { return }
-      children[index].state = .resting(outcome)
+      guard let child = life.supervision?.child else { return }
+      child.state = .resting(outcome)
+      rested.append(child)
     case .gone(let life):
-      if let index = index(of: life) { children.remove(at: index) }
+      guard let child = life.supervision?.child else { return }
+      remove(child)
     case .stop, nil:
       isStopping = true
     }
   }
 
-  private func index(of life: ActorLife) -> Int? { children.firstIndex { $0.life === life } }
+  private func remove(_ child: SupervisedChild) {
+    child.state = .gone
+    child.restart = nil
+    child.supervision.child = nil
+    children.remove(child)
+  }
 
   // MARK: Deciding
 
   /// Decides what follows for a child whose life has ended by itself.
-  private func decide(_ child: Child) throws {
+  private func decide(_ child: SupervisedChild) throws {
     guard case .resting(let outcome) = child.state else { return }
-    guard !isStopping, wantsRestart(child) else { return order(.end, child.life) }
+    guard !isStopping, wantsRestart(child) else { return order(.end, child) }
     let end = ActorEnd(id: child.life.job?.id ?? 0, name: child.life.job?.name, exit: exit(outcome))
     try count(end, child)
     let pause = backoff.pause(after: consecutive(child))
-    let all = children.map(\.life)
-    let affected: [ActorLife] =
+    let affected: [SupervisedChild] =
       switch strategy.kind {
-      case .oneForOne: [child.life]
-      case .allForOne: all
-      case .restForOne: Array(all.drop { $0 !== child.life })
+      case .oneForOne: [child]
+      case .allForOne: children.all
+      case .restForOne: children.from(child)
       }
     try endLives(affected, while: { try self.events.receive() })
     restartCount.touched.wrappingAdd(1, ordering: .relaxed)
     onRestart?(end)
     guard pause > .zero else { return begin(affected) }
     let restart = pause.deadline(after: clock)
-    for life in affected {
-      if let index = index(of: life), children[index].isResting { children[index].restart = restart }
+    for child in affected where child.isResting {
+      child.restart = restart
+      pauses.insert((restart, child)) { $0.end <= restart }
     }
   }
 
   /// The number of ends of a child that have followed one another, with this one.
   ///
   /// A life that was longer than `backoff.reset` is a new beginning.
-  private func consecutive(_ child: Child) -> Int {
-    guard let index = index(of: child.life) else { return 1 }
-    let now = clock
-    let isNew = backoff.reset.deadline(after: children[index].began) <= now
-    children[index].failures = isNew ? 1 : children[index].failures + 1
-    return children[index].failures
+  private func consecutive(_ child: SupervisedChild) -> Int {
+    let isNew = backoff.reset.deadline(after: child.began) <= clock
+    child.failures = isNew ? 1 : child.failures + 1
+    return child.failures
   }
 
-  private func wantsRestart(_ child: Child) -> Bool {
+  private func wantsRestart(_ child: SupervisedChild) -> Bool {
     guard case .resting(let outcome) = child.state, child.supervision.policy != .never else { return false }
     if child.isEndedForAnother || child.supervision.policy == .always { return true }
     if case .failure = outcome { return true }
@@ -239,70 +238,73 @@ final class SupervisorCore: ActorLife, @unchecked Sendable {
   /// Counts one more restart.
   ///
   /// Throws if that exceeds the limit.
-  private func count(_ end: ActorEnd, _ child: Child) throws {
+  private func count(_ end: ActorEnd, _ child: SupervisedChild) throws {
     let now = clock
-    history.removeAll { limit.period.deadline(after: $0) <= now }
+    while let first = history.first, limit.period.deadline(after: first) <= now { _ = history.popFirst() }
     guard history.count < limit.restarts else {
-      history = []
+      history = FrontQueue()
       // This supervisor's failure contains the error.
       child.life.job?.completion.pointee.isObserved.store(true, ordering: .relaxed)
-      throw Supervisor.RestartLimitError(last: end, limit: limit)
+      // Up a tree of supervisors the first cause is passed on: an error around an error for each level has no bound.
+      let inner = if case .failed(let error as Supervisor.RestartLimitError) = end.exit { error.last } else { end }
+      throw Supervisor.RestartLimitError(last: inner, limit: limit)
     }
     history.append(now)
   }
 
-  private func order(_ decision: Supervision.Decision, _ life: ActorLife) {
-    guard let index = index(of: life), case .resting = children[index].state else { return }
-    children[index].isEndedForAnother = false
-    children[index].restart = nil
+  private func order(_ decision: Supervision.Decision, _ child: SupervisedChild) {
+    guard case .resting(let outcome) = child.state else { return }
+    // The supervisor itself has ended this life, because of another child.
+    if decision == .end, child.isEndedForAnother, case .failure(let error) = outcome, error is CancellationError {
+      child.life.job?.completion.pointee.isObserved.store(true, ordering: .relaxed)
+    }
+    child.isEndedForAnother = false
+    child.restart = nil
     switch decision {
     case .restart:
-      children[index].state = .living
-      children[index].began = clock
-      life.awake()
+      child.state = .living
+      child.began = clock
+      child.life.awake()
     case .end:
-      children[index].state = .leaving
+      child.state = .leaving
     }
-    _ = children[index].supervision.decisions.trySend(decision)
+    _ = child.supervision.decisions.trySend(decision)
   }
 
   // MARK: Beginning and ending
 
-  /// Starts a new life of each resting child in `lives`, in order.
-  private func begin(_ lives: [ActorLife]) {
-    for life in lives {
-      guard let index = index(of: life) else { continue }
-      order(wantsRestart(children[index]) ? .restart : .end, life)
-    }
+  /// Starts a new life of each resting child among these, in order.
+  private func begin(_ children: [SupervisedChild]) {
+    for child in children { order(wantsRestart(child) ? .restart : .end, child) }
   }
 
-  /// Ends the lives of the living children, in reverse order, one after the other.
-  private func endLives(_ lives: [ActorLife], while receive: () throws -> Event?) rethrows {
-    for life in lives.reversed() {
-      if let index = index(of: life), case .living = children[index].state {
-        children[index].isEndedForAnother = true
-        life.endLife(.restart)
+  /// Ends the lives of the living children among these, in reverse order, one after the other.
+  private func endLives(_ children: [SupervisedChild], while receive: () throws -> Event?) rethrows {
+    for child in children.reversed() {
+      if case .living = child.state {
+        child.isEndedForAnother = true
+        child.life.endLife(.restart)
       }
-      while let index = index(of: life), case .living = children[index].state { handle(try receive()) }
+      while case .living = child.state { handle(try receive()) }
     }
   }
 
   /// Does the same in a shield, where nothing throws.
-  private func endLives(_ lives: [ActorLife]) {
-    endLives(lives) { (try? events.receive()) ?? nil }
+  private func endLives(_ children: [SupervisedChild]) {
+    endLives(children) { (try? events.receive()) ?? nil }
   }
 
   /// Stops the children in reverse order, one after the other.
   private func stopAll() throws {
-    while let life = children.last?.life {
-      life.close()
-      try waitUntilGone(life) { try self.events.receive() }
+    while let child = children.last {
+      child.life.close()
+      try waitUntilGone(child) { try self.events.receive() }
     }
   }
 
-  private func waitUntilGone(_ life: ActorLife, while receive: () throws -> Event?) rethrows {
-    while index(of: life) != nil {
-      order(.end, life)
+  private func waitUntilGone(_ child: SupervisedChild, while receive: () throws -> Event?) rethrows {
+    while !child.isGone {
+      order(.end, child)
       handle(try receive())
     }
   }
@@ -314,9 +316,9 @@ final class SupervisorCore: ActorLife, @unchecked Sendable {
       repeat {
         // The events contain the children that were added in the meantime.
         while case .received(let event) = events.tryReceive() { handle(event) }
-        guard let life = children.last?.life else { break }
-        life.cancel()
-        waitUntilGone(life) { (try? events.receive()) ?? nil }
+        guard let child = children.last else { break }
+        child.life.cancel()
+        waitUntilGone(child) { (try? events.receive()) ?? nil }
       } while true
     }
     dismissAll()
@@ -327,7 +329,9 @@ final class SupervisorCore: ActorLife, @unchecked Sendable {
 
   private func dismissAll() {
     beginDismissal()()
-    children = []
+    for child in children.all { remove(child) }
+    // Each child leads to its supervisor.
+    (rested, pauses) = (FrontQueue(), FrontQueue())
   }
 
   /// Answers the events that came too late, or that a supervisor got that never ran; returns what runs users' code.
@@ -347,5 +351,99 @@ final class SupervisorCore: ActorLife, @unchecked Sendable {
       for drop in drops { drop() }
       withExtendedLifetime(kept) {}
     }
+  }
+}
+
+// MARK: - The children
+
+/// A child, as its supervisor's own coroutine knows it.
+final class SupervisedChild {
+  enum State {
+    case living
+    case resting(Result<Void, any Error>)
+    case leaving
+    case gone
+  }
+
+  let life: ActorLife
+  let supervision: Supervision
+  var state = State.living
+  /// Whether its life was ended because of another child's end.
+  var isEndedForAnother = false
+  /// When its present life has begun, and the number of ends that have followed one another.
+  var began: UInt64
+  var failures = 0
+  /// When its next life begins, if it rests until then: the pause of the back-off.
+  var restart: UInt64?
+  fileprivate var row = 0
+
+  init(_ life: ActorLife, _ supervision: Supervision, began: UInt64) {
+    (self.life, self.supervision, self.began) = (life, supervision, began)
+  }
+
+  var isResting: Bool {
+    if case .resting = state { true } else { false }
+  }
+  var isUndecided: Bool { isResting && restart == nil }
+  var isGone: Bool {
+    if case .gone = state { true } else { false }
+  }
+}
+
+/// The children in the order of their starts.
+///
+/// Each knows its row, and a child that goes leaves an empty one. The last row is not empty, and more than half of the
+/// rows are taken away when more than half are empty: so each call but `all` takes constant time in the long run.
+private struct SupervisedChildren {
+  private var rows: [SupervisedChild?] = []
+  private var count = 0
+
+  var all: [SupervisedChild] { rows.compactMap { $0 } }
+  var last: SupervisedChild? { rows.last ?? nil }
+  func from(_ child: SupervisedChild) -> [SupervisedChild] { rows[child.row...].compactMap { $0 } }
+
+  mutating func append(_ child: SupervisedChild) {
+    child.row = rows.count
+    rows.append(child)
+    count += 1
+  }
+
+  mutating func remove(_ child: SupervisedChild) {
+    rows[child.row] = nil
+    count -= 1
+    while case .some(.none) = rows.last { rows.removeLast() }
+    guard rows.count > 2 * count + 8 else { return }
+    rows = all
+    for (row, child) in rows.enumerated() { child?.row = row }
+  }
+}
+
+/// Values in order, which are taken from the front, in constant time.
+private struct FrontQueue<Value> {
+  /// Nil in front of `head`.
+  private var values: [Value?] = []
+  private var head = 0
+
+  var count: Int { values.count - head }
+  var first: Value? { head < values.count ? values[head] : nil }
+
+  mutating func append(_ value: Value) { values.append(value) }
+
+  mutating func popFirst() -> Value? {
+    guard let first else { return nil }
+    values[head] = nil
+    head += 1
+    if 2 * head >= values.count {
+      values.removeFirst(head)
+      head = 0
+    }
+    return first
+  }
+
+  /// Inserts a value behind those that stay in front of it; most are added at the end.
+  mutating func insert(_ value: Value, behind staysInFront: (Value) -> Bool) {
+    var index = values.count
+    while index > head, let other = values[index - 1], !staysInFront(other) { index -= 1 }
+    values.insert(value, at: index)
   }
 }

@@ -1,0 +1,205 @@
+import CAsyncWorlds
+import Glibc
+@_spi(ExperimentalCustomExecutors) @_spi(ExperimentalScheduling) import _Concurrency
+
+// The default executor and the main executor of the process, from the first world with async code on.
+//
+// Swift 6.3 asks them for each job that becomes ready and for each sleep; its hooks for delays and for the main
+// executor are never called on Linux. On a thread that drives such a world the jobs are the world's. Everywhere else they are
+// given to the executors that were there before.
+//
+// This file and CAsyncWorlds depend on how Swift works inside. `refusal` proves each effect, once in a process; where
+// one fails, worlds with async code are refused with the reason.
+
+private protocol ForwardingExecutor: SchedulingExecutor {
+  var isMain: Bool { get }
+  var real: any Executor { get }
+}
+
+extension ForwardingExecutor {
+  fileprivate func take(_ job: UnownedJob) {
+    if let tasks = AsyncTasks.current {
+      tasks.enqueue(AsyncExecutors.address(of: job), isMain)
+    } else if !AsyncTasks.takesFromOutside(AsyncExecutors.address(of: job), isMain) {
+      real.enqueue(job)
+    }
+  }
+
+  func enqueue<C: Clock>(
+    _ job: consuming ExecutorJob,
+    after delay: C.Duration,
+    tolerance: C.Duration?,
+    clock: C
+  ) {
+    let job = UnownedJob(job)
+    if let tasks = AsyncTasks.current {
+      return tasks.sleep(AsyncExecutors.address(of: job), AsyncExecutors.nanoseconds(delay), isMain)
+    }
+    guard let scheduling = real as? any SchedulingExecutor else { return real.enqueue(job) }
+    scheduling.enqueue(ExecutorJob(job), after: delay, tolerance: tolerance, clock: clock)
+  }
+
+  func enqueue<C: Clock>(
+    _ job: consuming ExecutorJob,
+    at instant: C.Instant,
+    tolerance: C.Duration?,
+    clock: C
+  ) {
+    let job = UnownedJob(job)
+    if let tasks = AsyncTasks.current {
+      let delay = clock.now.duration(to: instant)
+      return tasks.sleep(AsyncExecutors.address(of: job), AsyncExecutors.nanoseconds(delay), isMain)
+    }
+    guard let scheduling = real as? any SchedulingExecutor else { return real.enqueue(job) }
+    scheduling.enqueue(ExecutorJob(job), at: instant, tolerance: tolerance, clock: clock)
+  }
+}
+
+private final class DefaultExecutor: TaskExecutor, ForwardingExecutor {
+  let executor = Task<Never, Never>.defaultExecutor
+  var real: any Executor { executor }
+  var isMain: Bool { false }
+  func enqueue(_ job: consuming ExecutorJob) { take(UnownedJob(job)) }
+}
+
+private final class MainExecutorOfWorlds: MainExecutor, ForwardingExecutor {
+  let executor = MainActor.executor
+  var real: any Executor { executor }
+  var isMain: Bool { true }
+  func enqueue(_ job: consuming ExecutorJob) { take(UnownedJob(job)) }
+  func run() throws { try executor.run() }
+  func stop() { executor.stop() }
+  func checkIsolated() { executor.checkIsolated() }
+}
+
+private enum Factory: ExecutorFactory {
+  static let mainExecutor: any MainExecutor = MainExecutorOfWorlds()
+  static let defaultExecutor: any TaskExecutor = DefaultExecutor()
+}
+
+enum AsyncExecutors {
+  // Sound because an unowned job is the address of the job.
+  static func address(of job: UnownedJob) -> UnsafeMutableRawPointer {
+    unsafeBitCast(job, to: UnsafeMutableRawPointer.self)
+  }
+
+  /// Gives a job to the executor that was there before.
+  static func runElsewhere(_ job: UnsafeMutableRawPointer, _ isMain: Bool) {
+    let job = unsafeBitCast(job, to: UnownedJob.self)
+    if isMain {
+      (Factory.mainExecutor as? MainExecutorOfWorlds)?.real.enqueue(job)
+    } else {
+      (Factory.defaultExecutor as? DefaultExecutor)?.real.enqueue(job)
+    }
+  }
+
+  fileprivate static func nanoseconds<D: DurationProtocol>(_ delay: D) -> UInt64 {
+    guard let delay = delay as? Duration, delay > .zero else { return 0 }
+    let (seconds, attoseconds) = delay.components
+    let (whole, overflows) = seconds.multipliedReportingOverflow(by: 1_000_000_000)
+    // Rounded up: no sleep is early.
+    return overflows ? .max : UInt64(whole) &+ UInt64((attoseconds + 999_999_999) / 1_000_000_000)
+  }
+
+  private static var callbacks: caw_callbacks {
+    caw_callbacks(
+      hop: { world, task, identity, implementation in
+        AsyncTasks.at(world).hop(task, identity, implementation)
+      },
+      now: { world in Int64(clamping: AsyncTasks.at(world).now) },
+      leave: { world, function in AsyncTasks.at(world).leave(String(cString: function)) },
+      created: { world, task, callers, count in
+        AsyncTasks.at(world).created(task, UnsafeBufferPointer(start: callers, count: Int(count)))
+      },
+      trapped: { world in AsyncTasks.at(world).trapped() }
+    )
+  }
+
+  private static let replaced: Bool = {
+    _createExecutors(factory: Factory.self)
+    return Task<Never, Never>.defaultExecutor is DefaultExecutor && MainActor.executor is MainExecutorOfWorlds
+  }()
+
+  /// Installs what worlds with async code need, also into objects that were loaded meanwhile; returns why they are
+  /// refused, nil if they are not.
+  ///
+  /// Any thread; the first call proves the effects by worlds of its own.
+  static func install() -> String? { refusal ?? reason(of: findSlots()) }
+
+  private static func findSlots() -> caw_slots {
+    var calls = callbacks
+    return caw_install(&calls)
+  }
+
+  private static func reason(of slots: caw_slots) -> String? {
+    if slots.hops == 0 || slots.clocks == 0 {
+      return
+        "no import of swift_task_switch or clock_gettime was found, as where Swift's libraries are linked statically: "
+        + "build the tests without -static-stdlib"
+    }
+    return nil
+  }
+
+  private static let refusal: String? = {
+    let slots = findSlots()
+    if let reason = reason(of: slots) { return reason }
+    guard replaced else {
+      return "Swift's default executor could not be replaced, because another tool has replaced it, or because this "
+        + "version of Swift is not known (6.3 is): run the tests without that tool, or with that version"
+    }
+    return AsyncProof.failure.map {
+      "\($0), which a world needs: this version of Swift is not known (6.3 is), or another tool has replaced the "
+        + "executors: run the tests with that version, without that tool"
+    }
+  }()
+}
+
+// MARK: - The proof
+
+/// A program that needs each effect, and what must be seen while a world runs it.
+private enum AsyncProof {
+  private actor Counter {
+    private var value = 0
+    func add() { value += 1 }
+  }
+
+  @MainActor private static func visitMain() -> Bool {
+    MainActor.assumeIsolated { true }
+  }
+
+  /// The first effect that failed, as a sentence's beginning; nil if none did.
+  static var failure: String? {
+    let seen = Seen()
+    let world = World()
+    do {
+      try world.runTasks(RunPolicy(Chooser()), seed: 0, isTraced: false, proves: true) {
+        let (before, start) = (ContinuousClock.now, SuspendingClock.now)
+        try await Task.sleep(for: .seconds(3600))
+        seen.clocks = ContinuousClock.now - before == .seconds(3600) && SuspendingClock.now - start == .seconds(3600)
+        try await Task.sleep(for: .seconds(60), clock: .suspending)
+        let counter = Counter()
+        let hops = AsyncTasks.current?.hops ?? 0
+        await counter.add()
+        seen.hops = (AsyncTasks.current?.hops ?? 0) > hops
+        seen.main = await visitMain()
+        await Task.yield()
+        seen.joined = await Task.detached { 1 }.value == 1
+      }
+    } catch {
+      return "a program of a Task, a sleep, an actor and the main actor failed in a world (\(error))"
+    }
+    if world.now != .seconds(3660) { return "a sleep did not take the world's time" }
+    if !seen.clocks { return "Swift's clocks did not show the world's time" }
+    if !seen.hops { return "a call of an actor was not seen" }
+    if !seen.main || !seen.joined { return "the main actor or a detached Task did not run in the world" }
+    return nil
+  }
+
+  private final class Seen: @unchecked Sendable {
+    // Sound because one thread runs the program.
+    var clocks = false
+    var hops = false
+    var main = false
+    var joined = false
+  }
+}

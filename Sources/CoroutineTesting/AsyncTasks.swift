@@ -1,0 +1,430 @@
+import CAsyncWorlds
+internal import CLinux
+import Coroutine
+import Glibc
+import Synchronization
+
+// The Tasks of a world with async code.
+//
+// One thread drives the world; while it does, `current` are its Tasks. What Swift's runtime does on that thread reaches
+// this file by three ways (AsyncExecutors.swift, CAsyncWorlds):
+//
+//   enqueue   a job is ready: a Task that starts or was resumed, an actor that has got its first job, a continuation
+//   hop       a Task is suspended, because it wants to continue on another executor
+//   sleep     a job is to run later
+//
+// Invariants
+//  1. A Task is in at most one place: suspended, a candidate, in an actor's own queue, or running.
+//  2. A candidate is a job that Swift has enqueued (run as it is), or a Task that has hopped. The latter is enqueued on
+//     its executor when it is chosen; what that makes ready (`arrived`: the Task, or the actor, whose one job it is)
+//     runs in the same step.
+//  3. The job of a continuation only enqueues its Task, and the job of a timer only resumes its sleeper. They are no
+//     steps.
+//  4. Numbers are given in the order of first sight, which depends on earlier choices only.
+//
+// Two worlds would find the main actor and the global actors, which the process has once, in the middle of each other's
+// steps. So worlds with async code exclude each other (`lock`); a world whose body turns out to have none does not.
+//
+// Memory. A Task is retained until it has ended, so its address is its own. A child that `async let` has begun is not
+// an object: it lies in its parent, and is looked at after its step for a report only, by a read that may fail.
+
+final class AsyncTasks: SimulatedTasks {
+  @exclusivity(unchecked) var hopping: SimulatedTask?
+  @exclusivity(unchecked) var lateLeft = 4
+  private unowned(unsafe) let world: SimulatedWorld
+  private let policy: RunPolicy
+  private let seed: UInt64
+  /// Whether the run is one that a report describes.
+  private let isTraced: Bool
+  @exclusivity(unchecked) private var records: [UInt64: SimulatedTask] = [:]
+  @exclusivity(unchecked) private var live: [SimulatedTask] = []
+  /// The callers of what has created a Task, by the Task's identity.
+  @exclusivity(unchecked) private var sites: [UInt64: [UInt]] = [:]
+  /// The candidates that are no Tasks.
+  @exclusivity(unchecked) private var others: [SimulatedTask] = []
+  @exclusivity(unchecked) private var count: UInt64 = 0
+  /// What the hop that is being performed makes ready; nil at other times.
+  @exclusivity(unchecked) private var arrived: [(job: UnsafeMutableRawPointer, isMain: Bool)]?
+  @exclusivity(unchecked) private var continuations: [(job: UnsafeMutableRawPointer, isMain: Bool)] = []
+  /// Sorted, the last one is due first; of equal ones the first to be set.
+  @exclusivity(unchecked) private var timers: [(due: UInt64, job: UnsafeMutableRawPointer, isMain: Bool)] = []
+  /// The number of hops that were seen.
+  @exclusivity(unchecked) private(set) var hops = 0
+  @exclusivity(unchecked) private var hasLock = false
+  @exclusivity(unchecked) private var outer: UnsafeMutableRawPointer?
+
+  private init(_ world: SimulatedWorld, _ policy: RunPolicy, _ seed: UInt64) {
+    self.world = world
+    self.policy = policy
+    self.seed = seed
+    isTraced = world.isTraced
+  }
+
+  // MARK: The thread
+
+  static var current: AsyncTasks? { caw_current().map(at) }
+
+  // Sound because `end` removes the address from the thread before the object is released.
+  static func at(_ address: UnsafeMutableRawPointer) -> AsyncTasks {
+    Unmanaged<AsyncTasks>.fromOpaque(address).takeUnretainedValue()
+  }
+
+  /// Makes the Tasks that the calling thread begins those of `world`, until `end`.
+  static func begin(_ world: SimulatedWorld, _ policy: RunPolicy, _ seed: UInt64, locks: Bool) throws -> AsyncTasks {
+    if let other = current, other.hasLock || locks {
+      throw World.AsyncWorldError(reason: nested)
+    }
+    let tasks = AsyncTasks(world, policy, seed)
+    if locks { tasks.lock() }
+    tasks.outer = caw_exchange(Unmanaged.passUnretained(tasks).toOpaque())
+    return tasks
+  }
+
+  static var nested: String {
+    "the calling code is in a world itself, and worlds with async code exclude each other: call explore outside of it"
+  }
+
+  func end() {
+    // The jobs of sleeps that were cancelled: nothing waits for them, but they are memory.
+    for timer in timers.reversed() { caw_run(timer.job, timer.isMain) }
+    timers = []
+    _ = caw_exchange(outer)
+    hopping = nil
+    for task in live { caw_release(task.job) }
+    if hasLock {
+      AsyncWatch.watch(nil)
+      // From here on no job of the world comes in; those that have come too late for it go on outside.
+      Self.owners.withLock { $0 = nil }
+      for (job, isMain) in Self.takeAll() {
+        UnsafeMutableRawPointer(bitPattern: job).map { AsyncExecutors.runElsewhere($0, isMain) }
+      }
+      Self.exclusion.unlock()
+    }
+    (live, records, others) = ([], [:], [])
+  }
+
+  private static let exclusion = AsyncLock()
+
+  private func lock() {
+    Self.exclusion.lock()
+    hasLock = true
+    Self.owners.withLock { $0 = [:] }
+    Self.isOwned.store(true, ordering: .relaxed)
+    AsyncWatch.watch(self)
+  }
+
+  var now: UInt64 { world.now }
+
+  // MARK: Threads outside
+
+  /// The Tasks of the world that has the lock; nil without one.
+  private static let owners = Mutex<[UInt64: Void]?>(nil)
+  private static let isOwned = Atomic<Bool>(false)
+  private static let inbox = Mutex<[(job: UInt, isMain: Bool)]>([])
+  private static let hasInbox = Atomic<Bool>(false)
+
+  /// Takes a job that a thread outside of the world has enqueued, if its Task is one of a world.
+  static func takesFromOutside(_ job: UnsafeMutableRawPointer, _ isMain: Bool) -> Bool {
+    guard isOwned.load(ordering: .relaxed), caw_job_kind(job) == Int32(CAW_TASK.rawValue) else { return false }
+    let id = caw_id(job)
+    return owners.withLock { owners in
+      guard owners?[id] != nil else { return false }
+      inbox.withLock { $0.append((UInt(bitPattern: job), isMain)) }
+      hasInbox.store(true, ordering: .relaxed)
+      return true
+    }
+  }
+
+  private static func takeAll() -> [(job: UInt, isMain: Bool)] {
+    inbox.withLock { jobs in
+      defer { jobs = [] }
+      return jobs
+    }
+  }
+
+  private func takeInbox() {
+    guard Self.hasInbox.load(ordering: .relaxed), hasLock else { return }
+    Self.hasInbox.store(false, ordering: .relaxed)
+    for (job, isMain) in Self.takeAll() {
+      guard let job = UnsafeMutableRawPointer(bitPattern: job) else { continue }
+      fail("\(title(of: record(of: job))) was resumed by a thread outside of the world")
+      enqueue(job, isMain)
+    }
+  }
+
+  /// Records that code of the world calls a function that continues outside.
+  func leave(_ function: String) {
+    guard let task = world.runningTask.map(title) else { return }
+    fail("\(task) calls \(function), and what that begins runs outside of the world")
+  }
+
+  private func fail(_ wait: String) { world.fail(World.realWait(wait)) }
+
+  // MARK: Jobs
+
+  private func record(of job: UnsafeMutableRawPointer) -> SimulatedTask {
+    let key = caw_id(job)
+    if let known = records[key] { return known }
+    if !hasLock { lock() }
+    count += 1
+    let task = SimulatedTask(self, job, id: Candidate.firstTask | count, key: key)
+    records[key] = task
+    Self.owners.withLock { $0?[key] = () }
+    if !caw_is_async_let(job) {
+      caw_retain(job)
+      live.append(task)
+    }
+    return task
+  }
+
+  /// Records where a Task was created; for a report only, because it costs as much as a step.
+  func created(_ job: UnsafeMutableRawPointer, _ callers: UnsafeBufferPointer<UInt>) {
+    guard isTraced, caw_job_kind(job) == Int32(CAW_TASK.rawValue) else { return }
+    sites[caw_id(job)] = Array(callers)
+  }
+
+  /// Prints the schedule; called in a signal's handler, after which the process ends.
+  func trapped() { report("has trapped") }
+
+  /// Prints the schedule of a run whose process is about to end, and what the code under test has done.
+  fileprivate func report(_ what: String) {
+    let token = Token.encode(policy.choices, seed: seed)
+    let task = world.runningTask.map(title) ?? "a coroutine"
+    let text = "\nThe code under test \(what), in \(task) after \(policy.choices.count) choices.\nCO_REPLAY=\(token)\n"
+    _ = text.withCString { write(2, $0, strlen($0)) }
+  }
+
+  func enqueue(_ job: UnsafeMutableRawPointer, _ isMain: Bool) {
+    if arrived != nil {
+      arrived?.append((job, isMain))
+      return
+    }
+    let kind = caw_job_kind(job)
+    if kind == Int32(CAW_CONTINUATION.rawValue) {
+      continuations.append((job, isMain))
+      return
+    }
+    let task: SimulatedTask
+    if kind == Int32(CAW_TASK.rawValue) {
+      task = record(of: job)
+    } else {
+      if !hasLock { lock() }
+      count += 1
+      task = SimulatedTask(self, job, id: Candidate.noJob | Candidate.firstTask | count, key: 0)
+      others.append(task)
+    }
+    task.job = job
+    task.isMain = isMain
+    task.target = nil
+    world.add(task)
+  }
+
+  func hop(_ job: UnsafeMutableRawPointer, _ identity: UnsafeMutableRawPointer?, _ implementation: UInt) {
+    hops += 1
+    let task = record(of: job)
+    task.target = (identity, implementation)
+    if let other = hopping { world.add(other) }
+    hopping = task
+  }
+
+  func sleep(_ job: UnsafeMutableRawPointer, _ nanoseconds: UInt64, _ isMain: Bool) {
+    let (sum, overflows) = now.addingReportingOverflow(nanoseconds)
+    // The world's time is a Duration's nanoseconds.
+    let due = overflows ? UInt64(Int64.max) : min(sum, UInt64(Int64.max))
+    var index = timers.count
+    while index > 0, timers[index - 1].due <= due { index -= 1 }
+    timers.insert((due, job, isMain), at: index)
+  }
+
+  // MARK: Steps
+
+  func run(_ task: SimulatedTask) {
+    AsyncWatch.stepBegins()
+    defer { AsyncWatch.stepEnds() }
+    if let (identity, implementation) = task.target {
+      task.target = nil
+      continueOn(task, identity, implementation)
+    } else {
+      caw_run(task.job, task.isMain)
+    }
+  }
+
+  private func continueOn(_ task: SimulatedTask, _ identity: UnsafeMutableRawPointer?, _ implementation: UInt) {
+    if caw_is_main(identity) { return caw_run(task.job, true) }
+    if let identity, caw_is_custom(identity, implementation), !SimulatedWorld.isOfCoroutines(identity) {
+      fail(
+        "\(title(of: task)) continues on \(Self.name(of: identity, implementation)), an executor of the program's own"
+      )
+    }
+    arrived = []
+    caw_enqueue(task.job, identity, implementation)
+    let jobs = arrived ?? []
+    arrived = nil
+    for (job, isMain) in jobs { caw_run(job, isMain) }
+  }
+
+  func gather() {
+    takeInbox()
+    while !continuations.isEmpty {
+      let all = continuations
+      continuations = []
+      for (job, isMain) in all { caw_run(job, isMain) }
+    }
+  }
+
+  var nextTimer: UInt64 { timers.last?.due ?? .max }
+
+  func fireTimers(_ now: UInt64) {
+    while let last = timers.last, last.due <= now {
+      timers.removeLast()
+      caw_run(last.job, last.isMain)
+    }
+  }
+
+  // MARK: The end
+
+  var hasLive: Bool {
+    while let last = live.last, caw_has_ended(last.job) {
+      forget(last)
+      live.removeLast()
+    }
+    return !live.isEmpty
+  }
+
+  private func forget(_ task: SimulatedTask) {
+    let key = task.key
+    records[key] = nil
+    others.append(task)
+    Self.owners.withLock { _ = $0?.removeValue(forKey: key) }
+    caw_release(task.job)
+  }
+
+  func cancelAll() {
+    for task in live where !caw_has_ended(task.job) { caw_cancel(task.job) }
+  }
+
+  /// Throws if Tasks have not ended, although they were cancelled.
+  func requireNoneLeft() throws {
+    guard hasLive, live.contains(where: { !caw_has_ended($0.job) }) else { return }
+    throw World.LeftRunningError(
+      dump: dump,
+      sentence: "the body ended, and left Tasks behind that do not end when they are cancelled: something that nothing "
+        + "resumes"
+    )
+  }
+
+  var dump: String {
+    var text = ""
+    for task in isTraced ? unfinished : live where !caw_has_ended(task.job) {
+      let name = name(of: task).map { " \"\($0.asName)\"" } ?? ""
+      let state =
+        task.target.map { "goes to \(Self.name(of: $0.identity, $0.implementation))" }
+        ?? (caw_is_enqueued(task.job) ? "waits for an actor or an executor" : "waits\(place(of: task))")
+      let site = site(of: task)
+      text += "\(title(of: task))\(name) \(state)\(caw_is_cancelled(task.job) ? ", cancelled" : "")"
+      text += site.isEmpty ? "\n" : ", created in \(site)\n"
+    }
+    return text
+  }
+
+  /// The Tasks that have not ended, with the children that lie in their parents.
+  private var unfinished: [SimulatedTask] {
+    records.values.filter { !caw_has_gone($0.job, $0.key) }.sorted { $0.id < $1.id }
+  }
+
+  func title(of task: SimulatedTask) -> String {
+    Candidate.isTask(task.id) ? "Task \(task.id & ~Candidate.firstTask)" : "an actor's own queue"
+  }
+
+  func name(of task: SimulatedTask) -> String? {
+    Candidate.isTask(task.id) && !caw_has_gone(task.job, task.key) ? TaskContext.name(of: task.job) : nil
+  }
+
+  func site(of task: SimulatedTask) -> String {
+    guard Candidate.isTask(task.id), let callers = sites[task.key] else { return "" }
+    return SimulatedWorld.function(at: callers) ?? ""
+  }
+
+  /// Where a suspended Task continues, as the end of a sentence.
+  private func place(of task: SimulatedTask) -> String {
+    guard isTraced else { return "" }
+    let addresses = withUnsafeTemporaryAllocation(of: UInt.self, capacity: 16) { addresses in
+      guard let start = addresses.baseAddress else { return [UInt]() }
+      return Array(addresses.prefix(Int(caw_waits(task.job, start, 16))))
+    }
+    return SimulatedWorld.function(at: addresses.map { $0 + 1 }).map { " in \($0)" } ?? ""
+  }
+
+  func end(of task: SimulatedTask) -> String {
+    if let (identity, implementation) = task.target { return "goes to \(Self.name(of: identity, implementation))" }
+    if !Candidate.isTask(task.id) || caw_has_gone(task.job, task.key) { return "ended" }
+    return caw_is_enqueued(task.job) ? "yields" : "waits"
+  }
+
+  /// What an executor is, for reports.
+  static func name(of identity: UnsafeMutableRawPointer?, _ implementation: UInt) -> String {
+    guard let identity else { return "no actor" }
+    if caw_is_main(identity) { return "the main actor" }
+    // Sound because the identity of a serial executor is the object.
+    return "\(type(of: Unmanaged<AnyObject>.fromOpaque(identity).takeUnretainedValue()))"
+  }
+}
+
+/// A lock that a thread holds over the runs of other code; not a spin lock, because a world may last for seconds.
+private final class AsyncLock: @unchecked Sendable {
+  // Sound because the mutex is used by its functions alone.
+  private let mutex = UnsafeMutablePointer<pthread_mutex_t>.allocate(capacity: 1)
+  init() { pthread_mutex_init(mutex, nil) }
+  func lock() { pthread_mutex_lock(mutex) }
+  func unlock() { pthread_mutex_unlock(mutex) }
+}
+
+/// Finds a step that blocks the thread of the world for ever: one that waits for a lock of a thread, which another Task
+/// has taken and holds over an await.
+///
+/// A thread of its own looks once in a second. It ends the process, because nothing can take the world's thread out of
+/// the wait; so does the step before it, which has printed the schedule.
+enum AsyncWatch {
+  /// The number of steps' beginnings and ends; odd during a step.
+  private static let mark = Atomic<UInt>(0)
+  private static let watched = Mutex<(tasks: UInt, thread: Int32)?>(nil)
+  /// For how many seconds a step may block its thread.
+  static let limit = Atomic<Int>(10)
+
+  // One thread at a time drives a world with async code.
+  static func stepBegins() { mark.store(mark.load(ordering: .relaxed) | 1, ordering: .relaxed) }
+  static func stepEnds() { mark.store((mark.load(ordering: .relaxed) | 1) &+ 1, ordering: .relaxed) }
+
+  static func watch(_ tasks: AsyncTasks?) {
+    _ = thread
+    let thread = clinux_thread_id()
+    let address = tasks.map { UInt(bitPattern: Unmanaged.passUnretained($0).toOpaque()) }
+    watched.withLock { $0 = address.map { ($0, thread) } }
+  }
+
+  private static let thread = DetachedThread.start("world-watch") { look() }
+
+  private static func look() {
+    var (seen, since) = (UInt(0), 0)
+    while true {
+      sleep(1)
+      let now = mark.load(ordering: .relaxed)
+      watched.withLock { watched in
+        let call = watched.map { clinux_thread_call("/proc/self/task", $0.thread) } ?? -1
+        guard let watched, now == seen, now & 1 == 1, call >= 0 || call == CLINUX_THREAD_SLEEPS.rawValue else {
+          (seen, since) = (now, 0)
+          return
+        }
+        since += 1
+        guard since >= limit.load(ordering: .relaxed) else { return }
+        let name = clinux_call_name(call).map { "in \(String(cString: $0)) " } ?? ""
+        // Sound because a world that ends takes the lock first.
+        UnsafeMutableRawPointer(bitPattern: watched.tasks).map(AsyncTasks.at)?.report(
+          "has blocked its thread \(name)for \(since) s (does another Task hold a lock of a thread over an await? "
+            + "a Mutex or NSLock must be released before)"
+        )
+        abort()
+      }
+    }
+  }
+}

@@ -1,0 +1,38 @@
+import CTestSupport
+import Coroutine
+import Foundation
+import Testing
+
+/// Each test runs a program of its own, whose main thread waits.
+@Suite("A wait of the main thread", .timeLimit(.minutes(5)))
+struct MainThreadTests {
+  @Test(arguments: ["main actor", "switch", "sync", "callback", "promise", "neither"])
+  func `serves the main queue meanwhile`(_ way: String) async throws {
+    let (status, said) = try await run(way)
+    #expect(status == 7)
+    #expect(said == "")
+  }
+
+  // A second of the real clock.
+  @Test(.tags(.realClock), arguments: ["in a block", "after dispatchMain"])
+  func `in a block of the main queue, a line says after a second that it keeps the queue`(_ way: String) async throws {
+    let (status, said) = try await run(way)
+    #expect(status == 7)
+    #expect(
+      said.hasPrefix("Coroutine: blockingWait() has kept the main queue for a second, for coroutine \"slow\" (id ")
+    )
+    #expect(said.split(separator: "\n").count == 1)
+  }
+
+  /// Runs the program; returns its status, and what it has written to standard error.
+  private func run(_ way: String) async throws -> (status: Int32, said: String) {
+    let file = FileManager.default.temporaryDirectory.appending(path: "main-thread-\(UUID())")
+    defer { try? FileManager.default.removeItem(at: file) }
+    let program = folderOfTests() + "/BlockedSignals"
+    let status = try await onCoroutine {
+      let child = try #require(spawn("/bin/sh", "-c", "exec \"$0\" \"$1\" 2>\"$2\"", program, way, file.path))
+      return try co_blocking { cts_end_of(child) }
+    }
+    return (status, try String(contentsOf: file, encoding: .utf8))
+  }
+}

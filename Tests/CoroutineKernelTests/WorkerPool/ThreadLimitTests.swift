@@ -1,0 +1,95 @@
+import Dispatch
+import Glibc
+import Synchronization
+import Testing
+
+@testable import Coroutine
+
+private let isRefusing = Atomic<Bool>(false)
+
+/// Refuses threads to workers and to the watchdog, as the kernel does at a limit, from now on.
+private func refuseThreads() {
+  if WorkerHost.refuseThreads == nil {
+    WorkerHost.refuseThreads = { isRefusing.load(ordering: .relaxed) ? EAGAIN : 0 }
+  }
+  isRefusing.store(true, ordering: .relaxed)
+}
+
+private func grantThreads() { isRefusing.store(false, ordering: .relaxed) }
+
+/// In processes of their own, because the workers are those of the process.
+@Suite("A process that gets no thread", .timeLimit(.minutes(5)))
+struct ThreadLimitTests {
+  @Test func `fails each launch with the limit, and launches when it gets one`() async {
+    await #expect(processExitsWith: .success) {
+      refuseThreads()
+      for start in [StartMode.queued, .lazy] {
+        let failed = outcome { try co_launch(start: start) { 1 }.blockingWait() }
+        #expect(failed == "outOfStacks")
+      }
+      do {
+        try synchronously { try co_launch {}.blockingWait() }
+      } catch {
+        #expect("\(error)".contains("pids.max"), "\(error)")
+      }
+      grantThreads()
+      let value = try synchronously { try co_launch { 3 }.blockingWait() }
+      #expect(value == 3)
+    }
+  }
+
+  @Test func `releases the captures of a body that fails so`() async {
+    await #expect(processExitsWith: .success) {
+      refuseThreads()
+      final class Capture: Sendable {}
+      weak var captured: Capture?
+      func fails() -> String {
+        let capture = Capture()
+        captured = capture
+        return outcome { try co_launch { _ = capture }.blockingWait() }
+      }
+      #expect(fails() == "outOfStacks")
+      #expect(captured == nil)
+    }
+  }
+
+  /// Where the coroutines of a test are launched.
+  enum Place: CaseIterable, Codable { case outside, inside, immediate }
+
+  @Test(arguments: Place.allCases)
+  func `goes on with the workers that it has, and with more when it gets them`(_ place: Place) async {
+    await #expect(processExitsWith: .success) { [place] in
+      setenv("COROUTINE_WORKERS", "4", 1)
+      try synchronously { try co_launch {}.blockingWait() }
+      refuseThreads()
+      @Sendable func work(_ number: Int) throws -> Int {
+        for _ in 0..<10 { try co_delay(.microseconds(50)) }
+        return number
+      }
+      func run() throws -> Int {
+        switch place {
+        case .outside, .immediate:
+          let start: StartMode = place == .immediate ? .immediate : .queued
+          return try (0..<200).map { number in co_launch(start: start) { try work(number) } }
+            .reduce(0) { try $0 + $1.blockingWait() }
+        case .inside:
+          return try co_launch {
+            try (0..<200).map { number in co_launch { try work(number) } }.reduce(0) { try $0 + $1.join() }
+          }.blockingWait()
+        }
+      }
+      for _ in 0..<20 {
+        let sum = try run()
+        #expect(sum == 19_900)
+      }
+      let workers = WorkerPool.shared.workers
+      func threads() -> Int { workers.count { ($0.host as? WorkerHost)?.hasThread ?? false } }
+      #expect(threads() == 1)
+      grantThreads()
+      while threads() < 2 {
+        let sum = try run()
+        #expect(sum == 19_900)
+      }
+    }
+  }
+}
