@@ -94,7 +94,7 @@ static void add_rule_of_dispatch(cco_line *l, int signal, uintptr_t pc) {
   if ((signal != SIGILL && signal != SIGTRAP) || find_object == NULL || find_object((void *)pc, &object) != 0) return;
   if (strncmp(name_of(object.map), "libdispatch.so", strlen("libdispatch.so")) != 0) return;
   cco_line_add(l,
-               "; this is a trap of libdispatch: did this coroutine, or another one, wait inside of DispatchQueue.sync? "
+               "; this is a trap of libdispatch: did this coroutine or another one wait inside of DispatchQueue.sync? "
                "Use co_launch(on:) and join in its place");
 }
 

@@ -11,7 +11,8 @@ int clinux_above_standard(int descriptor) {
   if (descriptor < 0 || descriptor > STDERR_FILENO) return descriptor;
   clinux_check();
   int moved = fcntl(descriptor, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
-  int kept = errno;
+  // A limit of three descriptors leaves no number above; the kernel calls that an invalid argument.
+  int kept = errno == EINVAL ? EMFILE : errno;
   close(descriptor);
   errno = kept;
   return moved;

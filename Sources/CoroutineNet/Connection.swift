@@ -130,8 +130,9 @@ public final class Connection: Sendable {
       if !isClosed { simulated.crash() }
     } else {
       _ = withNumber { number in
-        var now = linger(l_onoff: 1, l_linger: 0)
-        setsockopt(number, SOL_SOCKET, SO_LINGER, &now, socklen_t(MemoryLayout<linger>.size))
+        // On, and for no time.
+        var now: (Int32, Int32) = (1, 0)
+        setsockopt(number, SOL_SOCKET, SO_LINGER, &now, socklen_t(MemoryLayout.size(ofValue: now)))
       }
     }
     hasReset.store(true, ordering: .releasing)

@@ -49,8 +49,11 @@ public final class Listener: Sendable {
   /// Keeps this many descriptors for the time when the process has none left: a connection is accepted in their place.
   ///
   /// The next call, and each accept, take them again; another thread may be faster, and have the free ones. Never
-  /// suspends; any thread.
-  package func keepInReserve(_ count: Int) { reserve.take(count) }
+  /// suspends; any thread. Those of the poller are taken too: a first wait may come when none is left.
+  package func keepInReserve(_ count: Int) throws(NetError) {
+    do { try WatchedDescriptor.startPolling() } catch { throw NetError(code: error.code, "listening at", address) }
+    reserve.take(count)
+  }
 
   /// Takes again what accepting has used up.
   package func refillReserve() { reserve.take(nil) }

@@ -5,8 +5,8 @@ import Glibc
 // The default executor and the main executor of the process, from the first world with async code on.
 //
 // Swift 6.3 asks them for each job that becomes ready and for each sleep; its hooks for delays and for the main
-// executor are never called on Linux. On a thread that drives such a world the jobs are the world's. Everywhere else they are
-// given to the executors that were there before.
+// executor are never called on Linux. On a thread that drives such a world the jobs are the world's. Everywhere else
+// they are given to the executors that were there before.
 //
 // This file and CAsyncWorlds depend on how Swift works inside. `refusal` proves each effect, once in a process; where
 // one fails, worlds with async code are refused with the reason.

@@ -319,7 +319,7 @@ final class AsyncTasks: SimulatedTasks {
       let name = name(of: task).map { " \"\($0.asName)\"" } ?? ""
       let state =
         task.target.map { "goes to \(Self.name(of: $0.identity, $0.implementation))" }
-        ?? (caw_is_enqueued(task.job) ? "waits for an actor or an executor" : "waits\(place(of: task))")
+        ?? (caw_is_enqueued(task.job) ? "waits for an actor or an executor" : "waits\(waitSite(of: task))")
       let site = site(of: task)
       text += "\(title(of: task))\(name) \(state)\(caw_is_cancelled(task.job) ? ", cancelled" : "")"
       text += site.isEmpty ? "\n" : ", created in \(site)\n"
@@ -346,7 +346,7 @@ final class AsyncTasks: SimulatedTasks {
   }
 
   /// Where a suspended Task continues, as the end of a sentence.
-  private func place(of task: SimulatedTask) -> String {
+  private func waitSite(of task: SimulatedTask) -> String {
     guard isTraced else { return "" }
     let addresses = withUnsafeTemporaryAllocation(of: UInt.self, capacity: 16) { addresses in
       guard let start = addresses.baseAddress else { return [UInt]() }

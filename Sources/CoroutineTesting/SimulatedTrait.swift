@@ -59,8 +59,8 @@ public struct SimulatedTrait: TestTrait, SuiteTrait, TestScoping {
     return found.failure
   }
 
-  /// Runs a function that may be async: what its Task does before it is suspended first runs on the stack of the calling
-  /// coroutine, which is all of it if the body of the test is plain code.
+  /// Runs a function that may be async: what its Task does before it is suspended first runs on the stack of the
+  /// calling coroutine, which is all of it if the body of the test is plain code.
   private static func run(
     in context: TaskContext,
     _ function: @escaping @Sendable @concurrent () async throws -> Void
@@ -131,8 +131,8 @@ extension Trait where Self == SimulatedTrait {
   ///
   /// The body is plain code, or async code: its Tasks, actors, sleeps and clocks are the world's, as those of
   /// ``explore(_:timeLimit:_:)`` are, and it need not know of coroutines. A schedule fails if the body throws, if an
-  /// expectation in the body fails, or if the world finds a deadlock, or coroutines or Tasks that are left running. The shrunk schedule is reported as the test's
-  /// error, with the token for `CO_REPLAY`.
+  /// expectation in the body fails, or if the world finds a deadlock, or coroutines or Tasks that are left running. The
+  /// shrunk schedule is reported as the test's error, with the token for `CO_REPLAY`.
   ///
   /// An expectation in a coroutine that the body launches is not attributed to the test. Throw there, or check the
   /// coroutine's result in the body.

@@ -37,7 +37,8 @@ extension Exploration {
     /// schedules.
     ///
     /// A preemption is a switch away from a coroutine that could continue: at a wait that need not wait, or at a
-    /// `co_point()`. A write to a connection that is read in pieces counts as one. To run a coroutine that has just yielded, while others are ready, counts as one too.
+    /// `co_point()`. A write to a connection that is read in pieces counts as one. To run a coroutine that has just
+    /// yielded, while others are ready, counts as one too.
     ///
     /// Fewer than 0 preemptions trap, and so does fewer than one schedule.
     public static func exhaustive(preemptions: Int = 2, most: Int = 1_000_000) -> Strategy {

@@ -30,7 +30,10 @@ struct DiagnosticsTests {
       #expect(page.hasPrefix("HTTP/1.1 200 OK\r\n") && page.contains("content-type: text/html; charset=utf-8\r\n"))
       let links = page.components(of: "href=\"").dropFirst().compactMap { $0.split(separator: "\"").first }
       #expect(Set(DiagnosticsPage.links.map(\.path)).isSubset(of: links.map(String.init)))
-      for link in links { #expect(try Self.get(String(link), server).hasPrefix("HTTP/1.1 200 OK\r\n"), "\(link)") }
+      // Coroutines of other tests end meanwhile.
+      for link in links where !link.hasPrefix("/coroutine?") {
+        #expect(try Self.get(String(link), server).hasPrefix("HTTP/1.1 200 OK\r\n"), "\(link)")
+      }
     }
   }
 

@@ -97,7 +97,7 @@ struct ExtremeTests {
     let loss = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
       World().network.setLoss(.nan, from: "a", to: "b")
     }
-    #expect(text(loss).contains("between 0 and 1"))
+    #expect(text(loss).contains("is lost is from 0 to 1"))
     let rate = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
       World().network.setClockRate(.nan, of: "a")
     }

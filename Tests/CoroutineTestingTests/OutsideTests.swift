@@ -17,13 +17,17 @@ struct OutsideTests {
     case .beforeTheWait:
       let _: Int = try co_suspend { done in library.callAtOnce { done.resume(1) } }
     case .whileOthersRun:
-      let job = co_launch(name: "caller") { () throws -> Int in try co_suspend { done in library.call { done.resume(1) } } }
+      let job = co_launch(name: "caller") { () throws -> Int in
+        try co_suspend { done in library.call { done.resume(1) } }
+      }
       try co_yield()
       library.returnNow()
       library.waitForReturn()
       _ = try job.join()
     case .neverInTime:
-      let job = co_launch(name: "caller") { () throws -> Int in try co_suspend { done in library.call { done.resume(1) } } }
+      let job = co_launch(name: "caller") { () throws -> Int in
+        try co_suspend { done in library.call { done.resume(1) } }
+      }
       // Time passes, and does not help.
       try co_delay(.seconds(60))
       _ = try job.join()

@@ -2,8 +2,8 @@ import Coroutine
 import CoroutineHTTP
 import CoroutineNet
 
-/// A server that sends each message of a WebSocket back: `web-socket [PORT]`; or, with a URL, a client that sends it the
-/// lines of its arguments: `web-socket http://127.0.0.1:8080/ one two`.
+/// A server that sends each message of a WebSocket back: `web-socket [PORT]`; or, with a URL, a client that sends it
+/// the lines of its arguments: `web-socket http://127.0.0.1:8080/ one two`.
 @main
 struct WebSocketProgram {
   static func main() {

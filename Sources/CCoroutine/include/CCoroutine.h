@@ -275,8 +275,8 @@ const cco_context *_Nullable cco_context_here(void);
 /// Called before a thread runs coroutines.
 void cco_guard_thread(void);
 
-/// Gives a thread that cco_guard_thread has been called on its signal stack again, because foreign code may have switched
-/// it off, or have put its own there and released that. One system call.
+/// Gives a thread that cco_guard_thread has been called on its signal stack again, because foreign code may have
+/// switched it off, or have put its own there and released that. One system call.
 void cco_restore_signal_stack(void);
 
 /// Calls `body`. If it ends the thread (pthread_exit) instead of returning, the process ends with a sentence, as it

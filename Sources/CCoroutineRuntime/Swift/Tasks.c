@@ -9,11 +9,11 @@
 // A wait may end on another thread. The library's functions that run a job take the addresses of these words when they
 // begin, and write to these addresses when they end (hazard 4, in code that is not ours). They would write to the old
 // thread's words, which another Task may use by then, and not to the new thread's. So when a flow inside a Task
-// continues on another thread, move_frames scans the words between its stack pointer and the top of its stack, and those
-// of the stacks on which the flow has begun (cco_call_on_stack).
-// Each address inside the old thread's block of that library (32 bytes) becomes the same address in the new thread's
-// block. cco_switch_carefully saves all registers on the stack, so the scan covers them too. The scan is conservative:
-// only the library knows addresses in that block, so any other word with such a value is a dead copy of one.
+// continues on another thread, move_frames scans the words between its stack pointer and the top of its stack, and
+// those of the stacks on which the flow has begun (cco_call_on_stack). Each address inside the old thread's block of
+// that library (32 bytes) becomes the same address in the new thread's block. cco_switch_carefully saves all registers
+// on the stack, so the scan covers them too. The scan is conservative: only the library knows addresses in that block,
+// so any other word with such a value is a dead copy of one.
 //
 // This needs a block that belongs to the library alone. If the library is linked statically, these words are in the
 // program's block, and the code keeps the thread pointer instead of their addresses; but a thread pointer on the stack

@@ -384,8 +384,8 @@ public struct ActorEnd: Sendable {
 extension ActorMonitor {
   /// The error of an actor whose linked actor was cancelled or has failed.
   public struct LinkedActorError: Error, CustomStringConvertible {
-    /// The end of the linked actor; if that has failed with an error of this type, the end that its error has: the first
-    /// cause.
+    /// The end of the linked actor; if that has failed with an error of this type, the end that its error has: the
+    /// first cause.
     public var end: ActorEnd
     /// Creates the error.
     public init(end: ActorEnd) { self.end = end }

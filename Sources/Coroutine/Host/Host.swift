@@ -53,8 +53,8 @@ class Host: @unchecked Sendable {
   /// Returns how long `nanoseconds` of the running code's clock last by `now`.
   func lasting(_ nanoseconds: Int64) -> Int64 { nanoseconds }
 
-  /// Returns the time of the scheduler's clock at which the running code's clock shows `reading`; no later than `now` if
-  /// it has shown that.
+  /// Returns the time of the scheduler's clock at which the running code's clock shows `reading`; no later than `now`
+  /// if it has shown that.
   func time(showing reading: UInt64) -> UInt64 { reading }
 
   /// Returns how far the clock of the running code advances in the next `nanoseconds` of the scheduler's clock.

@@ -21,8 +21,8 @@ extension CoroutineRuntime {
     public struct Coroutine: Sendable, Codable, Identifiable {
       /// The number, unique in its process.
       public var id: UInt64
-      /// The name given at the launch, or by the coroutine itself (``CurrentCoroutine/name``), as given: a report escapes
-      /// it.
+      /// The name given at the launch, or by the coroutine itself (``CurrentCoroutine/name``), as given: a report
+      /// escapes it.
       public var name: String?
       /// The place of the launch, as `file:line`.
       public var launchSite: String

@@ -80,8 +80,8 @@ extension CoroutineRuntime {
     public var description: String {
       let milliseconds = duration.nanoseconds / 1_000_000
       let subject = isTask ? "a Swift Task's job" : coroutine ?? "a coroutine"
-      let place = awaitsInitialValue ? "\(activity), in swift_once" : "\(activity)"
-      return "\(subject) has kept \(worker) for \(milliseconds) ms without a suspension, \(place): \(advice)"
+      let what = awaitsInitialValue ? "\(activity), in swift_once" : "\(activity)"
+      return "\(subject) has kept \(worker) for \(milliseconds) ms without a suspension, \(what): \(advice)"
     }
 
     private var advice: String {
@@ -135,7 +135,7 @@ extension CoroutineRuntime.Stall {
 
 /// The handler while the program has set none: writes one line to standard error about the first stall of each launch
 /// site, and of each name there; sixteen at most of one site.
-private enum StallLines {
+enum StallLines {
   private static let lock = ThreadLock()
   // Sound because it is accessed under `lock`.
   nonisolated(unsafe) private static var written: [String: Set<String>] = [:]

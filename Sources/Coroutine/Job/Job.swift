@@ -157,7 +157,7 @@ public final class Job<Success: Sendable>: AnyJob, @unchecked Sendable {
     if !completion.isSettled {
       ForkedChild.mayWait()
       if currentScheduler.isCurrent { throw CoroutineError.wouldDeadlock(because: .blocksOwnQueue) }
-      completion.blockThread(for: { "coroutine \(summary)" }) { start() }
+      completion.blockThread(for: { "coroutine \(summary)" }, { start() })
     }
     completion.pointee.isObserved.store(true, ordering: .relaxed)
     return try completion.get(as: Success.self)

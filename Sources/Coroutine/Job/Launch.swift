@@ -235,8 +235,9 @@ public struct StackSize: Sendable, Hashable, CustomStringConvertible {
 
   /// 512 KiB: enough for Foundation, regular expressions, TLS libraries and documents 150 levels deep.
   @inlinable public static var standard: StackSize { StackSize(byteCount: 512 << 10) }
-  /// At least this number of bytes, rounded up to a size class: 16, 64, 256 or 512 KiB, 1, 4 or 16 MiB. Zero and negative
-  /// numbers get the smallest class.
+  /// At least this number of bytes, rounded up to a size class: 16, 64, 256 or 512 KiB, 1, 4 or 16 MiB.
+  ///
+  /// Zero and negative numbers get the smallest class.
   ///
   /// Above the largest class the job fails with ``CoroutineError/stackTooLarge(_:)``.
   @inlinable public static func bytes(_ count: Int) -> StackSize { StackSize(byteCount: max(1, count)) }

@@ -7,8 +7,8 @@ import Glibc
 // of the release of the one before, a long chain would overflow the stack. So a release inside of another one leaves
 // its body on a list, and the outermost release takes one after the other from there.
 //
-// A release runs deinits, which are users' code and may wait. Then other coroutines run on this thread, and the one that
-// waits may go on on another thread. So a list belongs to the flow that has made it, and a flow that finds another
+// A release runs deinits, which are users' code and may wait. Then other coroutines run on this thread, and the one
+// that waits may go on on another thread. So a list belongs to the flow that has made it, and a flow that finds another
 // one's list in its thread's place begins its own:
 // - Only the owner adds to a list, and only before it has set `isOver`.
 // - Who finds a list of which it is the owner is the flow that has made it, or a later job in the same cell. That job

@@ -57,7 +57,7 @@ final class Poller: @unchecked Sendable {
   /// The time between two polls of a busy worker, in ns, however short its drains are.
   private static var interval: UInt64 { Carrier.pollInterval }
 
-  init() throws {
+  init() throws(DescriptorRefusal) {
     // The deinit, which runs if this throws, closes what there is.
     epoll = clinux_poller()
     let code = errno
@@ -182,7 +182,7 @@ extension Poller {
   /// Returns the poller of the process, which is created and started at the first wait that needs it.
   ///
   /// If that fails, a later wait tries again.
-  static func shared() throws -> Poller {
+  static func shared() throws(DescriptorRefusal) -> Poller {
     if let made = lock.withLock({ made }) { return made }
     // Started before it is published, so that no wait finds a poller without a thread.
     let mine = try Poller()
@@ -208,7 +208,7 @@ extension Poller {
   }
 
   /// Starts the thread that owns the poller, and holds it until it ends.
-  private func start() throws {
+  private func start() throws(DescriptorRefusal) {
     let code = DetachedThread.start("co-poller") { [self] in
       while !isStopping.load(ordering: .acquiring) {
         take(waiting: -1)

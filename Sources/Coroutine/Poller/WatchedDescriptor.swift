@@ -85,6 +85,11 @@ package final class WatchedDescriptor: @unchecked Sendable {
     self.simulated = simulated
   }
 
+  /// Starts the poller of schedulers that have none of their own, which takes two descriptors.
+  ///
+  /// Otherwise the first wait does so. Later calls have no effect. Never suspends; any thread.
+  package static func startPolling() throws(DescriptorRefusal) { _ = try Poller.shared() }
+
   deinit {
     // Orders the deinit after the last use on another thread, also for ThreadSanitizer.
     if life.load(ordering: .acquiring) & Self.closed == 0 {

@@ -79,7 +79,8 @@ struct RequestURL {
 
   /// The value of `location` as browsers read it.
   ///
-  /// Without spaces around, and with percent-encodings in place of the bytes that no URL has. A `\` is a `/` for them, so `/\host` is another host.
+  /// Without spaces around, and with percent-encodings in place of the bytes that no URL has. A `\` is a `/` for them,
+  /// so `/\host` is another host.
   static func escaping(_ location: UnsafeBufferPointer<UInt8>) -> String {
     var text: [UInt8] = []
     var isOfPath = true

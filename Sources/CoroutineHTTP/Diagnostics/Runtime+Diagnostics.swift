@@ -53,7 +53,7 @@ extension CoroutineRuntime {
   ///   - allowsOtherMachines: Whether the address may be one that other machines can reach.
   /// - Returns: The server, for its address and its end; it need not be kept.
   /// - Throws: `NetError`: as `Listener.bind`; `EACCES` if other machines could reach the address, and this was not
-  ///   asked for; the error of the system if the thread cannot be started.
+  ///   asked for; the error of the system if the thread or its poller cannot be started.
   @discardableResult
   public static func serveDiagnostics(
     at address: SocketAddress,
@@ -64,7 +64,7 @@ extension CoroutineRuntime {
     }
     let listener = try Listener.bind(address)
     // One for the connection, one for the files that an answer reads (symbol tables, /proc).
-    listener.keepInReserve(2)
+    try listener.keepInReserve(2)
     let scheduler = try DiagnosticsLoop.scheduler(for: address)
     var options = HTTPServer.Options()
     options.server.maxConnections = 32

@@ -17,8 +17,8 @@ import Glibc
 //  1. A reader waits for the peer's bytes only: neither for the lock of a writer, nor for room in the socket. Otherwise
 //     two ends whose writers wait for each other's readers would wait for ever. What it cannot write at once leaves
 //     with the next write, before which no peer may expect it (RFC 8446, 4.6.3).
-//  2. Whoever has unlocked `output` looks once more whether OpenSSL has made output meanwhile, and whoever has made
-//     some tries the lock. So one of the two writes it.
+//  2. Who has unlocked `output` looks once more whether OpenSSL has made output meanwhile, and who has made some tries
+//     the lock. So one of the two writes it.
 //  3. `block` has been taken from OpenSSL and is used under `output`. A write that was given up leaves its rest there,
 //     so the records stay whole.
 

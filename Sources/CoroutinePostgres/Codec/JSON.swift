@@ -47,7 +47,7 @@ package enum JSONFormat {
     do { text = try JSONEncoder().encode(value) } catch {
       var (place, reason) = ("", "its own code has thrown \(type(of: error))")
       if let error = error as? EncodingError, case .invalidValue(let value, let context) = error {
-        place = Self.place(context.codingPath)
+        place = Self.position(context.codingPath)
         let isNumber = value is any FloatingPoint
         reason = isNumber ? "a number that is infinite, or none" : "JSON cannot say a value of \(type(of: value))"
       }
@@ -71,7 +71,7 @@ package enum JSONFormat {
     }
   }
 
-  private static func place(_ path: [any CodingKey]) -> String {
+  private static func position(_ path: [any CodingKey]) -> String {
     path.isEmpty ? "" : ", at " + path.map(\.stringValue).joined(separator: ".")
   }
 
@@ -84,7 +84,7 @@ package enum JSONFormat {
         .init(codingPath: context.codingPath + [key], debugDescription: "")
       default: nil
       }
-    return place(context?.codingPath ?? [])
+    return position(context?.codingPath ?? [])
   }
 
   /// The first byte of the binary format.

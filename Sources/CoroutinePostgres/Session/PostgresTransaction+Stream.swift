@@ -33,8 +33,8 @@ extension PostgresTransaction {
   /// Asks the server.
   ///
   /// Suspends the writer while the server is slow. If the body throws or is cancelled, nothing is copied, and the
-  /// transaction has failed. A statement that is no copy with `stdin` or `stdout` throws `.server`, and is not sent; one
-  /// in the other direction throws it too, and the transaction has failed.
+  /// transaction has failed. A statement that is no copy with `stdin` or `stdout` throws `.server`, and is not sent;
+  /// one in the other direction throws it too, and the transaction has failed.
   @discardableResult
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func copyIn(
@@ -92,8 +92,8 @@ extension PostgresTransaction {
 }
 
 extension SQL {
-  /// Throws unless it is a copy whose data the client sends or gets: another statement would run before its answer shows
-  /// that it is none, and its effects would be committed if the error is swallowed.
+  /// Throws unless it is a copy whose data the client sends or gets: another statement would run before its answer
+  /// shows that it is none, and its effects would be committed if the error is swallowed.
   fileprivate func checkCopy() throws {
     do {
       // What no route sends has its own error.

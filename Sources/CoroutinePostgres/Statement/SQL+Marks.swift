@@ -19,9 +19,9 @@ extension SQL {
   /// Reads the text before it is sent for the first time; returns whether it changes the session for longer.
   ///
   /// Throws what must not be sent: a zero byte, a value that the text does not use, and control of a transaction. For
-  /// the server all are right: the text ends for it at a zero byte, also before a condition, and the types of all values
-  /// come with the text, so it takes values that the text does not use. Every text comes by here before it is prepared
-  /// or sent unnamed; what is prepared has been here.
+  /// the server all are right: the text ends for it at a zero byte, also before a condition, and the types of all
+  /// values come with the text, so it takes values that the text does not use. Every text comes by here before it is
+  /// prepared or sent unnamed; what is prepared has been here.
   func changesSession() throws -> Bool {
     if let zero = utf8.firstIndex(of: 0) {
       let rule = "the text has a zero byte behind its first \(zero) bytes, where it would end for the server"

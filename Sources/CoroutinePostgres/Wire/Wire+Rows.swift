@@ -67,8 +67,10 @@ extension Wire {
     }
   }
 
-  /// Lets the transaction fail, if it has not: the server may have ended a short statement before `body` threw, and
-  /// then all of its changes would be committed, although `body` has seen some of them. The same for a copy.
+  /// Lets the transaction fail, if it has not.
+  ///
+  /// The server may have ended a short statement before `body` threw, and then all of its changes would be committed,
+  /// although `body` has seen some of them. The same for a copy.
   func failTransaction() {
     if isBroken || isIdle || hasFailed { return }
     do {

@@ -198,10 +198,10 @@ final class StreamEnd: SimulatedStream, @unchecked Sendable {
   /// Makes two messages of the first one, if the world chooses so: the second is held.
   private func split(_ bytes: [UInt8]) {
     guard bytes.count > 1, network.world.chooseSplit() else { return }
-    let places = Set([1, bytes.count / 2, bytes.count - 1]).sorted()
-    let place = places[network.world.choose(places.count)]
-    out[0].content = .bytes(Array(bytes[..<place]))
-    out.insert(Message(due: out[0].due, content: .bytes(Array(bytes[place...])), isWhole: true, isHeld: true), at: 1)
+    let cuts = Set([1, bytes.count / 2, bytes.count - 1]).sorted()
+    let cut = cuts[network.world.choose(cuts.count)]
+    out[0].content = .bytes(Array(bytes[..<cut]))
+    out.insert(Message(due: out[0].due, content: .bytes(Array(bytes[cut...])), isWhole: true, isHeld: true), at: 1)
     network.world.after(.zero) { [weak self] in
       guard let self, let held = out.firstIndex(where: \.isHeld) else { return }
       out[held].isHeld = false

@@ -6,7 +6,7 @@ import FoundationEssentials
 // What the statements of queues do, on a database in memory.
 
 extension JobTable {
-  var place: MemoryState.Queue { MemoryState.Queue(schema: schema, name: queue) }
+  var memoryKey: MemoryState.Queue { MemoryState.Queue(schema: schema, name: queue) }
 }
 
 // MARK: - Jobs that are held
@@ -129,10 +129,10 @@ extension MemoryLink {
     try within(session) { t in
       // In their order, so that two that add jobs of the same keys do not wait in a circle.
       let keys = drafts.filter { $0.core.options.keyLimit == nil }
-        .compactMap { draft in draft.key.map { MemoryState.Key(queue: draft.core.table.place, name: $0) } }
+        .compactMap { draft in draft.key.map { MemoryState.Key(queue: draft.core.table.memoryKey, name: $0) } }
       for key in Set(keys).sorted(by: { ($0.queue.name, $0.name) < ($1.queue.name, $1.name) }) { try t.lock(.key(key)) }
       return try drafts.map { draft in
-        let queue = draft.core.table.place
+        let queue = draft.core.table.memoryKey
         if let name = draft.unique {
           let key = MemoryState.Key(queue: queue, name: name)
           try t.lock(.unique(key))

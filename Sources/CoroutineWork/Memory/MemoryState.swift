@@ -238,6 +238,7 @@ struct MemoryState: Sendable {
     let count = max(due.count, ended.count)
     let isReady =
       !paused.contains(queue) && jobs.values.contains { $0.queue == queue && $0.rules.state == .available }
+    // In any order: the least of them counts.
     let next = jobs.values.lazy.filter { $0.queue == queue }.compactMap { job -> Int? in
       if let ends = job.rules.leaseEnds { return ends >= now ? ends : nil }
       return [.scheduled, .retryable].contains(job.rules.state) && job.rules.at > now ? job.rules.at : nil
@@ -266,6 +267,7 @@ struct MemoryState: Sendable {
 
   /// The unfinished job of a unique key.
   func unfinished(_ key: Key) -> Int64? {
+    // In any order: there is one at most.
     jobs.values.first { $0.queue == key.queue && $0.unique == key.name && !$0.rules.state.isFinal }?.id
   }
 }

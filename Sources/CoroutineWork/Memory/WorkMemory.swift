@@ -6,17 +6,17 @@ public import FoundationEssentials
 // A database in memory: the rows of all queues, and transactions over them.
 //
 // The operations of `JobTable`, `Upkeep`, the schedules and the leases come here where their pool has no server. What a
-// row may become is `JobRules`, as in the model; which rows a claim takes, in which order, is said here once more, and a
-// test compares it with the statements.
+// row may become is `JobRules`, as in the model; which rows a claim takes, in which order, is said here once more, and
+// a test compares it with the statements.
 //
 // Invariants
 //  1. An operation is one section of the lock, so it is atomic, as one statement is.
-//  2. A transaction changes no job before its commit, which is one section: it checks what its operations have promised,
-//     and throws a serialization failure, having changed nothing, if that does not hold any more. So effects are there
-//     once: the commit of a finish checks the fence, and completes.
-//  3. `locks` has what a transaction holds to its end: unique keys, keys and schedules, for which others wait. Who would
-//     wait in a circle gets 40P01 instead, as from the server. Jobs and leases in `shared` are passed over by those who
-//     look for them, and nothing waits for them.
+//  2. A transaction changes no job before its commit, which is one section: it checks what its operations have
+//     promised, and throws a serialization failure, having changed nothing, if that does not hold any more. So effects
+//     are there once: the commit of a finish checks the fence, and completes.
+//  3. `locks` has what a transaction holds to its end: unique keys, keys and schedules, for which others wait. Who
+//     would wait in a circle gets 40P01 instead, as from the server. Jobs and leases in `shared` are passed over by
+//     those who look for them, and nothing waits for them.
 //  4. What goes over a list is sorted, so that two runs of a world are the same.
 
 /// A database in memory, for tests of handlers without a server: in worlds of CoroutineTesting, under their time.

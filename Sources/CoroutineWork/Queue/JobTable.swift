@@ -49,7 +49,7 @@ struct JobTable: Sendable {
   /// retried. The subqueries see the jobs that were committed when the
   /// statement began; the index `job_key_runs` refuses the rest (23505), after which the claim is repeated.
   func claim(_ limit: Int, lease: Duration, worker: String, _ session: some PostgresSession) throws -> [Claimed] {
-    if let memory { return try memory.claim(limit, lease: lease, worker: worker, place) }
+    if let memory { return try memory.claim(limit, lease: lease, worker: worker, memoryKey) }
     let rows = try session.run(
       """
       with next as materialized (
@@ -201,7 +201,7 @@ extension JobTable {
 
   /// Gives back what a claim may have taken whose answer was lost: running jobs of `worker` but those of `held`.
   func releaseUnknown(worker: String, but held: [Int64], _ session: some PostgresSession) throws {
-    if let memory { return try memory.releaseUnknown(worker: worker, but: held, place) }
+    if let memory { return try memory.releaseUnknown(worker: worker, but: held, memoryKey) }
     try session.run(
       """
       update \(job) set \(Self.released)

@@ -44,7 +44,7 @@ extension JobTable {
     worker: String,
     _ t: PostgresTransaction
   ) throws -> (jobs: [Claimed], last: String?) {
-    if let memory { return try memory.claim(most, limit: limit, after: last, lease: lease, worker: worker, place) }
+    if let memory { return try memory.claim(most, limit: limit, after: last, lease: lease, worker: worker, memoryKey) }
     let most = min(most, 200)
     let available: SQL = """
       select j.limit_key from \(job) j where j.queue = \(queue) and j.state = 'available' and j.limit_key is not null

@@ -244,7 +244,7 @@ extension WorkQueue {
   /// Asks the server.
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func counts() throws -> [WorkState: Int] {
-    if let memory = core.table.memory { return try memory.counts(core.table.place) }
+    if let memory = core.table.memory { return try memory.counts(core.table.memoryKey) }
     let found = try core.db.all(
       "select state, count(*) from \(core.table.job) where queue = \(core.queue) group by state",
       as: (String, Int).self
@@ -260,7 +260,9 @@ extension WorkQueue {
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func jobs(_ state: WorkState, limit: Int = 100, after id: Int64 = 0) throws -> [WorkRecord<Payload>] {
     if let memory = core.table.memory {
-      let all: [WorkRecord<Payload>] = try memory.records(core.table.place) { $0.rules.state == state && $0.id > id }
+      let all: [WorkRecord<Payload>] = try memory.records(core.table.memoryKey) {
+        $0.rules.state == state && $0.id > id
+      }
       return Array(all.prefix(max(limit, 0)))
     }
     let condition: SQL = "queue = \(core.queue) and state = \(state.rawValue) and id > \(id)"
@@ -273,7 +275,7 @@ extension WorkQueue {
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func job(_ id: Int64) throws -> WorkRecord<Payload>? {
     if let memory = core.table.memory {
-      let found: [WorkRecord<Payload>] = try memory.records(core.table.place) { $0.id == id }
+      let found: [WorkRecord<Payload>] = try memory.records(core.table.memoryKey) { $0.id == id }
       return found.first
     }
     return try records("queue = \(core.queue) and id = \(id)").first
@@ -288,7 +290,7 @@ extension WorkQueue {
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func retry(_ id: Int64) throws {
     if let memory = core.table.memory {
-      try memory.retry(id, core.table.place)
+      try memory.retry(id, core.table.memoryKey)
       return core.wake()
     }
     let changed = try core.db.run(
@@ -310,7 +312,7 @@ extension WorkQueue {
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func cancel(_ id: Int64) throws {
     if let memory = core.table.memory {
-      try memory.cancel(id, core.table.place)
+      try memory.cancel(id, core.table.memoryKey)
       return core.wake()
     }
     let changed = try core.db.run(
@@ -342,7 +344,7 @@ extension WorkQueue {
   }
 
   private func setPaused(_ isPaused: Bool) throws {
-    if let memory = core.table.memory { return try memory.setPaused(isPaused, core.table.place) }
+    if let memory = core.table.memory { return try memory.setPaused(isPaused, core.table.memoryKey) }
     try core.db.run(
       """
       insert into \(identifier: core.schema).queue (name, paused) values (\(core.queue), \(isPaused))
@@ -356,7 +358,7 @@ extension WorkQueue {
   /// Asks the server.
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func health() throws -> WorkHealth {
-    if let memory = core.table.memory { return try memory.health(core.table.place) }
+    if let memory = core.table.memory { return try memory.health(core.table.memoryKey) }
     let job = core.table.job
     let relation = "\(SQL.quoted(core.schema)).job"
     let found = try core.db.first(

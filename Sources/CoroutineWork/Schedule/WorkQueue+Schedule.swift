@@ -48,7 +48,8 @@ extension WorkQueue {
     var isFirst = true
     while !co_isStopping {
       // Nothing is told of what is repeated here, so what lasts is thrown.
-      let wait = try link.persistUntilStop(unless: { $0.kind == .decoding || $0.isLasting }) {
+      let lasts = { @Sendable (error: PostgresError) in error.kind == .decoding || error.isLasting }
+      let wait = try link.persistUntilStop(unless: lasts) {
         try size.running { most in
           try core.db.reserve.transaction(retries: 3) { t in
             try clock.look(t, isFirst: isFirst, most: most) { ticks, t in
@@ -158,7 +159,7 @@ final class ScheduleClock {
   }
 
   private var table: SQL { "\(identifier: core.schema).schedule" }
-  private var key: MemoryState.Key { MemoryState.Key(queue: core.table.place, name: name) }
+  private var key: MemoryState.Key { MemoryState.Key(queue: core.table.memoryKey, name: name) }
 
   /// Locks the row, which is made if it is not there; returns the rule, the last tick, and the server's time.
   private func lock(_ t: PostgresTransaction) throws -> (rule: String, last: Double, now: Double)? {

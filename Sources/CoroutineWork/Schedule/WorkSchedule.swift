@@ -14,7 +14,8 @@ public struct WorkSchedule: Sendable {
   var period: Double?
   private let find: @Sendable (Double) -> Double?
 
-  /// - Parameter find: The first tick after a moment of at most 10¹⁵ s before or after 1970, both in seconds since then.
+  /// - Parameter find: The first tick after a moment of at most 10¹⁵ s before or after 1970, both in seconds since
+  ///   then.
   private init(rule: String, period: Double? = nil, find: @escaping @Sendable (Double) -> Double?) {
     (self.rule, self.period, self.find) = (rule, period, find)
   }

@@ -216,9 +216,7 @@ final class Worker<Payload: Codable & Sendable>: Sendable {
 
   private func listen() throws {
     guard core.options.usesNotifications else { return }
-    let notes = try link.persist(unless: { $0.kind == .ended }) {
-      try core.db.listen(core.wakeUps.channel)
-    }
+    let notes = try link.persist(unless: { $0.kind == .ended }, { try core.db.listen(core.wakeUps.channel) })
     defer { notes.stop() }
     while try notes.receive() != nil { _ = bell.trySend(()) }
   }
@@ -342,7 +340,9 @@ extension Worker {
     }
   }
 
-  /// Gives a job up with the effects of `onDiscard`; if those fail, it runs again. Returns what `report` returns.
+  /// Gives a job up with the effects of `onDiscard`; if those fail, it runs again.
+  ///
+  /// Returns what `report` returns.
   private func giveUp(
     _ running: RunningJob,
     _ job: WorkJob<Payload>,

@@ -75,26 +75,30 @@ struct ThreadLockTests {
     let lock = Held()
     // Taken past the check of debug builds, because this thread allocates meanwhile.
     lock.value.word.store(1, ordering: .relaxed)
-    let (isAbout, hasWaited) = (DispatchSemaphore(value: 0), DispatchSemaphore(value: 0))
-    let sleeps = Locked(0)
+    let waiter = Locked<pid_t>(0)
+    let hasWaited = DispatchSemaphore(value: 0)
     startThread {
-      isAbout.signal()
+      waiter.withLock { $0 = threadID() }
       lock.value.lock()
       lock.value.unlock()
-      var use = rusage()
-      getrusage(__rusage_who_t(1), &use)  // RUSAGE_THREAD
-      sleeps.withLock { $0 = use.ru_nvcsw }
       hasWaited.signal()
     }
-    // Not on a thread of the Tasks, of which there may be two for all tests.
+    // Not on a thread of the Tasks, of which there may be two for all tests. Yields are no sleeps for the kernel.
     try await onOwnThread {
-      isAbout.wait()
-      RealClock.block(for: .milliseconds(200))
+      while sleeps(of: waiter.current) <= 20 { RealClock.block(for: .milliseconds(1)) }
       lock.value.word.store(0, ordering: .releasing)
       hasWaited.wait()
     }
-    #expect(sleeps.current > 20)
   }
+}
+
+/// How often the thread has given up its processor to wait; 0 if there is no such thread.
+private func sleeps(of thread: pid_t) -> Int {
+  let key = "\nvoluntary_ctxt_switches:"
+  let status = text(of: "/proc/self/task/\(thread)/status")
+  return status.firstRange(of: key).flatMap { range in
+    Int(status[range.upperBound...].drop { !$0.isNumber }.prefix { $0.isNumber })
+  } ?? 0
 }
 
 private enum Thread {

@@ -161,7 +161,8 @@ struct SignalTests {
       let signals = co_signals([SIGUSR1])
       if !isFirst { source = other.install() }
       let isTold = co_launch {
-        // A handler that is installed later is replaced in its turn, some time after; before, one kill may reach either.
+        // A handler that is installed later is replaced in its turn, some time after; before, one kill may reach
+        // either.
         for _ in 0..<5 {
           while case .received = signals.tryReceive() {}
           let others = othersCount.load(ordering: .relaxed)

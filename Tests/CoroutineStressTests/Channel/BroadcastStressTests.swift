@@ -10,8 +10,8 @@ struct BroadcastStressTests {
 
   /// Three queues send at once, and each receiver accounts for each value: seen, or told as missed.
   ///
-  /// It sees the values of one sender in their order. Some receivers are cancelled all the time; some subscriptions come
-  /// and go meanwhile.
+  /// It sees the values of one sender in their order. Some receivers are cancelled all the time; some subscriptions
+  /// come and go meanwhile.
   @Test(arguments: [1, 3, 64])
   func `each value is seen or missed once by each receiver`(capacity: Int) async throws {
     let (senders, each) = (3, stress.rounds(20_000, least: 100))
