@@ -141,6 +141,18 @@ class Host: @unchecked Sendable {
   /// Throws if `job` must not wait for the real world, or move to `target` there; `what` describes the wait.
   func requireReal(_ job: JobRef?, on target: Scheduler?, _ what: () -> String) throws {}
 
+  /// Called when the calling thread is about to wake a job of the scheduler from elsewhere.
+  func noteWake(_ job: JobRef) {}
+
+  /// Whether the calling thread is not the one that runs the host's jobs, in a world that has only one.
+  var isCalledFromOutside: Bool { false }
+
+  /// Called when a wait of the running job has ended that a thread outside of its world has satisfied.
+  func checkWake(_ job: JobRef) {}
+
+  /// Returns true if the host itself reports a failure that nothing has observed.
+  func takesUnhandled(_ error: CoroutineRuntime.UnhandledError) -> Bool { false }
+
   /// What stands in the host's world for objects that store times.
   var standIns: StandIns { .ofProcess }
 
@@ -168,6 +180,11 @@ class Host: @unchecked Sendable {
     try ofCaller?.requireReal(Carrier.current?.pointee.job, on: target, what)
   }
 
+  /// Whether the world of the calling code reports a failure that nothing has observed.
+  static func takesUnhandled(_ error: CoroutineRuntime.UnhandledError) -> Bool {
+    cco_has_worlds() && ofCaller?.takesUnhandled(error) ?? false
+  }
+
   /// Tells a simulated world that the current step may touch any object.
   static func touchesEverything() {
     if cco_has_worlds() { ofCaller?.touchesEverything() }
@@ -176,6 +193,11 @@ class Host: @unchecked Sendable {
   /// Tells a simulated world that the current step uses an object; called by Shared only.
   @usableFromInline @inline(never)
   static func recordTouch(_ object: UInt) { ofCaller?.touches(object) }
+
+  /// The host of a job that is in memory.
+  static func of(_ job: JobRef) -> Host {
+    job.pointee.scheduler.load(ordering: .relaxed)._withUnsafeGuaranteedRef { $0.host }
+  }
 
   /// What stands for objects that store times, by the clock of the calling code.
   static var standIns: StandIns { ofCaller?.standIns ?? .ofProcess }

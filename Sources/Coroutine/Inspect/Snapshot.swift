@@ -582,4 +582,8 @@ package enum RunningCoroutine {
       ($0.id, $0.nameForReports.map { String(cString: $0.cString) })
     }
   }
+  /// The title of the running coroutine, for code of it that changes the title often; nil outside a coroutine.
+  ///
+  /// Valid until the coroutine ends.
+  package static var title: CoroutineTitle? { Carrier.current?.pointee.job?.madeTitle() }
 }

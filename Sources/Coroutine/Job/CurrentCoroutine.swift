@@ -112,7 +112,7 @@ extension UnsafeMutablePointer where Pointee == JobRecord {
   }
 
   /// The title of the running job, which is made if it has none; nil if there is no memory.
-  fileprivate func madeTitle() -> CoroutineTitle? {
+  func madeTitle() -> CoroutineTitle? {
     if let title { return title }
     guard let made = CoroutineTitle.make() else { return nil }
     pointee.stateWord.store(made.address | JobRecord.isTitle, ordering: .releasing)
@@ -133,13 +133,6 @@ extension AnyJob {
 
   /// The same as an object, for reports that may come after the end.
   final var nameForReports: JobName? { record.title?.text.map { JobName($0) } ?? jobName }
-}
-
-extension RunningCoroutine {
-  /// The title of the running coroutine, for code of it that changes the title often; nil outside a coroutine.
-  ///
-  /// Valid until the coroutine ends.
-  package static var title: CoroutineTitle? { Carrier.current?.pointee.job?.madeTitle() }
 }
 
 // MARK: - The running coroutine

@@ -382,7 +382,7 @@ enum UnhandledErrors {
   }
 
   static func report(_ unhandled: CoroutineRuntime.UnhandledError) {
-    if cco_has_worlds(), let world = SimulatedWorld.current, world.takesUnhandled(unhandled) { return }
+    if Host.takesUnhandled(unhandled) { return }
     handler(unhandled)
   }
 

@@ -351,7 +351,7 @@ struct Carrier: ~Copyable {
     if let carrier = current, let readyQueue = carrier.pointee.readyQueue, takeAlong(job, carrier) {
       return readyQueue.append(job)
     }
-    if cco_has_worlds() { SimulatedWorld.noteWake(job) }
+    if cco_has_worlds() { Host.of(job).noteWake(job) }
     job.pointee.scheduler.load(ordering: .relaxed)._withUnsafeGuaranteedRef { $0.push(.job(job)) }
   }
 

@@ -191,6 +191,14 @@ final class SimulatedHost: Host, @unchecked Sendable {
     throw world.refuse(what(), job)
   }
 
+  override func noteWake(_ job: JobRef) { if isCalledFromOutside { world.foreignWakes.add(job) } }
+
+  override var isCalledFromOutside: Bool { SimulatedWorld.current !== world }
+
+  override func checkWake(_ job: JobRef) { world.checkWake(job) }
+
+  override func takesUnhandled(_ error: CoroutineRuntime.UnhandledError) -> Bool { world.takesUnhandled(error) }
+
   // MARK: Swift jobs
   //
   // A Task may outlive the world, if a cancelled co_await has left it, or if it waits for something outside. `admit`
@@ -455,25 +463,9 @@ extension SimulatedWorld {
       // Sound because the waiting coroutine holds the job, and is parked.
       guard let address = UnsafeRawPointer(bitPattern: source) else { return nil }
       let other = Unmanaged<AnyJob>.fromOpaque(address)._withUnsafeGuaranteedRef { $0 }
-      return Self.world(of: other.record) === self ? nil : "a coroutine outside of the world"
+      return (Host.of(other.record) as? SimulatedHost)?.world === self ? nil : "a coroutine outside of the world"
     default: return nil
     }
-  }
-
-  /// The world of a job that is in memory; nil outside of worlds.
-  private static func world(of job: JobRef) -> SimulatedWorld? {
-    job.pointee.scheduler.load(ordering: .relaxed)._withUnsafeGuaranteedRef { ($0.host as? SimulatedHost)?.world }
-  }
-
-  /// Whether the job is in a world that the calling thread does not drive.
-  static func isOutside(of job: JobRef) -> Bool {
-    guard let world = world(of: job) else { return false }
-    return current !== world
-  }
-
-  /// Records that the calling thread is about to wake a job of a world that it does not drive.
-  static func noteWake(_ job: JobRef) {
-    if let world = world(of: job), current !== world { world.foreignWakes.add(job) }
   }
 
   /// Fails the run if a thread outside of the world has ended a wait of a coroutine that has not declared it.

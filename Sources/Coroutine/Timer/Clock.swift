@@ -78,16 +78,6 @@ extension Scheduler {
   func deadline(_ nanoseconds: Int64, after now: UInt64) -> UInt64 {
     Duration.deadline(cco_has_worlds() ? host.lasting(nanoseconds) : nanoseconds, after: now)
   }
-
-  /// Returns the time of this scheduler's clock at which the running code's clock shows `instant`, or `never`.
-  ///
-  /// It reads no clock, so equal instants have equal deadlines, and what waits for them wakes in the order of adding.
-  func deadline(at instant: CoroutineClock.Instant) -> UInt64 {
-    guard instant.nanoseconds < .max else { return Duration.never }
-    let reading = UInt64(max(0, instant.nanoseconds))
-    let time = cco_has_worlds() ? host.time(showing: reading) : reading
-    return time >= UInt64(Int64.max) ? Duration.never : time
-  }
 }
 
 // MARK: - Objects that store times

@@ -1,3 +1,4 @@
+internal import CCoroutineRuntime
 import Synchronization
 
 /// Suspends the coroutine for `duration`, without blocking its thread.
@@ -112,6 +113,18 @@ extension UnsafeMutablePointer where Pointee == JobRecord {
 }
 
 // MARK: - The clock of coroutines
+
+extension Scheduler {
+  /// Returns the time of this scheduler's clock at which the running code's clock shows `instant`, or `never`.
+  ///
+  /// It reads no clock, so equal instants have equal deadlines, and what waits for them wakes in the order of adding.
+  func deadline(at instant: CoroutineClock.Instant) -> UInt64 {
+    guard instant.nanoseconds < .max else { return Duration.never }
+    let reading = UInt64(max(0, instant.nanoseconds))
+    let time = cco_has_worlds() ? host.time(showing: reading) : reading
+    return time >= UInt64(Int64.max) ? Duration.never : time
+  }
+}
 
 /// The clock of coroutines: monotonic, with nanoseconds.
 ///

@@ -98,7 +98,7 @@ extension UnsafeMutablePointer where Pointee == OneShot {
   /// Notes whether a thread outside of the coroutine's world has settled the cell; called under the lock, PENDING
   /// before, so the coroutine is inside its call.
   @usableFromInline @inline(never)
-  func noteSettler() { pointee.isFromOutside = SimulatedWorld.isOutside(of: job) }
+  func noteSettler() { pointee.isFromOutside = Host.of(job).isCalledFromOutside }
 
   /// Leaves the lock, and wakes the coroutine if `settle` has claimed its wait.
   @inlinable @inline(__always)
@@ -168,7 +168,7 @@ extension UnsafeMutablePointer where Pointee == OneShot {
     lock.unlock()
     if state == .settled {
       // One that has parked is found by its wake-up.
-      if pointee.isFromOutside { SimulatedWorld.current?.checkWake(job) }
+      if pointee.isFromOutside { Host.of(job).checkWake(job) }
       return
     }
     onCancel()

@@ -103,9 +103,9 @@ enum SchedulerRegistry {
 }
 
 /// No virtual thread is in a simulated world.
-struct SimulatedWorld {
-  static var current: SimulatedWorld? { nil }
-  static func isOutside(of job: JobRef) -> Bool { false }
+struct Host {
+  static func of(_ job: JobRef) -> Host { Host() }
+  var isCalledFromOutside: Bool { false }
   func checkWake(_ job: JobRef) {}
 }
 
