@@ -13,7 +13,7 @@ struct StationTests {
     try await withSchema(connections: 2) { db, schema in
       let other = try PostgresPool(address)
       defer { co_shield { try? other.close(drain: .zero) } }
-      let queue = WorkQueue<Task>("q", on: db, schema: schema, options: quick(lease: .seconds(3), attempts: 1))
+      let queue = WorkQueue<Task>("q", on: db, schema: schema, options: quick(lease: .seconds(15), attempts: 1))
       let seen = WorkQueue<Task>("q", on: other, schema: schema)
       let ids = try (0..<4).map { try queue.add(Task(number: $0), on: db).id }
       let (isHeld, mayEnd) = (Latch(2), Latch(1))

@@ -79,10 +79,11 @@ static void publish(cco_slab *slab, char *base, size_t bytes, uint32_t size_clas
 // Whether new memory is locked, and so resident at once (mlockall with MCL_FUTURE): a page that nobody has touched is.
 static bool is_new_memory_locked(void) {
   size_t page = (size_t)sysconf(_SC_PAGESIZE);
-  unsigned char is_there = 0;
+  // One byte is the answer. An emulator of larger pages writes one for each page of its machine.
+  unsigned char is_there[64] = {0};
   void *probe = mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (probe == MAP_FAILED) return false;
-  bool is_locked = mincore(probe, page, &is_there) == 0 && (is_there & 1) != 0;
+  bool is_locked = mincore(probe, page, is_there) == 0 && (is_there[0] & 1) != 0;
   munmap(probe, page);
   return is_locked;
 }

@@ -268,14 +268,17 @@ struct DeadlockTests {
       let told = Locked<[[String]]>([])
       CoroutineRuntime.onDeadlock { circle in told.withLock { $0.append(circle.map { $0.name ?? "?" }) } }
       let locks = (0..<6).map { _ in FairMutex() }
+      let isHeld = (0..<6).map { _ in Promise<Void>() }
       var jobs: [Job<Void>] = []
       for pair in 0..<3 {
         for (name, first, second) in [("a", 0, 1), ("b", 1, 0)] {
+          let (mine, others) = (isHeld[2 * pair + first], isHeld[2 * pair + second])
           let (first, second, last) = (locks[2 * pair + first], locks[2 * pair + second], pair == 2)
           jobs.append(
             co_launch(name: "\(name)\(pair)") {
               try first.withLock {
-                try co_delay(.milliseconds(20))
+                mine.fulfill()
+                try co_await(others)
                 try co_timeout(last ? .milliseconds(300) : nil) { try second.withLock {} }
               }
             }

@@ -23,7 +23,8 @@ struct TakeOverTests {
     for _ in 0..<100 { _ = pool.inspectAll() }
     #expect(other.inbox.isIdle && other.lastClockRead.load(ordering: .relaxed) == lastDrain)
 
-    let sent = co_launch(on: stuck.currentQueue) { other.isRunningHere }
+    // Where the other worker is slow to begin, a spare worker is asked as well.
+    let sent = co_launch(on: stuck.currentQueue) { !stuck.isRunningHere }
     await inspect(pool, until: sent)
     over.signal()
     #expect(try await sent.value)
