@@ -4,7 +4,8 @@
 #ifndef CCOROUTINE_INSPECT_H
 #define CCOROUTINE_INSPECT_H
 
-#include "CCoroutine.h"
+// By its place: a compiler that is given the maps of the modules alone need not know the folder.
+#include "../../CCoroutine/include/CCoroutine.h"
 
 #ifdef __cplusplus
 extern "C" {
