@@ -47,7 +47,7 @@ private final class Record: Sendable {
 @inline(never) private func parkInOne(_ fiber: Fiber) -> Int { fiber.suspend(1) &+ 1 }
 @inline(never) private func parkInOther(_ fiber: Fiber) -> Int { fiber.suspend(2) &+ 2 }
 
-@Suite("Walks", .enabled(if: !Machine.isSanitized), .timeLimit(.minutes(5)))
+@Suite("Walks", .enabled(if: !Machine.isSanitized), .timeLimit(.minutes(10)))
 struct WalkTests {
   // The record's coroutine ends between two reads of the reader, and another one gets its stack, and parks as deep.
   // The ended one has written neither word.

@@ -5,7 +5,7 @@ import CoroutineNet
 import HTTPTypes
 import Testing
 
-@Suite("Answers to errors and to upgrades", .timeLimit(.minutes(5)))
+@Suite("Answers to errors and to upgrades", .timeLimit(.minutes(10)))
 struct AnswerTests {
   private struct Oops: Error {}
 

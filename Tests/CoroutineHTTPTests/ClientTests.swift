@@ -7,7 +7,7 @@ import Testing
 
 @testable import CoroutineHTTP
 
-@Suite("The client", .timeLimit(.minutes(5)))
+@Suite("The client", .timeLimit(.minutes(10)))
 struct ClientTests {
   private func fetch(_ client: HTTPClient, _ url: String) throws -> String {
     text(try client.get(url).collect(upTo: 10_000))

@@ -9,7 +9,7 @@ import Testing
 @testable import CoroutineHTTP
 
 /// One after the other, because the recorder is one for the process.
-@Suite("Diagnostics over HTTP", .timeLimit(.minutes(5)), .serialized)
+@Suite("Diagnostics over HTTP", .timeLimit(.minutes(10)), .serialized)
 struct DiagnosticsTests {
   /// Serves on a port of the system's while `body` runs.
   private func serving(_ body: @escaping @Sendable (DiagnosticsServer) throws -> Void) async throws {

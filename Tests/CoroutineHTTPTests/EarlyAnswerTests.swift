@@ -8,7 +8,7 @@ import Testing
 @testable import CoroutineHTTP
 
 /// Bodies of requests, and servers that answer before they have them.
-@Suite("Bodies of requests", .timeLimit(.minutes(5)))
+@Suite("Bodies of requests", .timeLimit(.minutes(10)))
 struct EarlyAnswerTests {
   /// What a server does after it has answered with 413, and read no byte of the body.
   enum After: CaseIterable { case closes, lingers, waits, resets }

@@ -6,7 +6,7 @@ import Glibc
 import HTTPTypes
 import Testing
 
-@Suite("The end of a connection", .timeLimit(.minutes(5)))
+@Suite("The end of a connection", .timeLimit(.minutes(10)))
 struct EndTests {
   private static let last = "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
 

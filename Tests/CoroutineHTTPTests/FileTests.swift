@@ -7,7 +7,7 @@ import Glibc
 import HTTPTypes
 import Testing
 
-@Suite("Files as responses", .timeLimit(.minutes(5)))
+@Suite("Files as responses", .timeLimit(.minutes(10)))
 struct FileTests {
   /// Calls `body` with a function that asks for a file with the bytes `0123456789`, and returns the answer.
   private func withFile(_ body: (_ get: (_ fields: String, _ method: String) throws -> String) throws -> Void) throws {

@@ -6,7 +6,7 @@ import HTTPTypes
 import Testing
 
 /// What bug reports of other servers describe, and what the example on SwiftNIO's codec had as well.
-@Suite("Known faults of other servers", .timeLimit(.minutes(5)))
+@Suite("Known faults of other servers", .timeLimit(.minutes(10)))
 struct KnownFaultTests {
   private static let next = "GET /next HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
 

@@ -6,7 +6,7 @@ import CoroutineTesting
 import HTTPTypes
 import Testing
 
-@Suite("Limits and the end of the server", .timeLimit(.minutes(5)))
+@Suite("Limits and the end of the server", .timeLimit(.minutes(10)))
 struct LimitTests {
   private static let get = "GET / HTTP/1.1\r\nHost: a\r\n\r\n"
 

@@ -4,7 +4,7 @@ import CoroutineHTTP
 import CoroutineNet
 import Testing
 
-@Suite("A client that sends as fast as it can", .timeLimit(.minutes(5)))
+@Suite("A client that sends as fast as it can", .timeLimit(.minutes(10)))
 struct LoadTests {
   /// Sends three requests at once on each connection, again and again, and compares each body with its path.
   ///

@@ -7,7 +7,7 @@ import HTTPTypes
 import Testing
 
 /// nginx as a client and as a server.
-@Suite("Beside nginx", .timeLimit(.minutes(5)))
+@Suite("Beside nginx", .timeLimit(.minutes(10)))
 struct NginxTests {
   private static let program: String? = ["/usr/sbin/nginx", "/usr/local/sbin/nginx", "/usr/bin/nginx"].first { path in
     access(path, X_OK) == 0

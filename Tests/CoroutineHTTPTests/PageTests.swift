@@ -7,7 +7,7 @@ import HTTPTypes
 import Testing
 
 /// The code of the article HTTPAndTLS.md, and runs of it.
-@Suite("The page about HTTP services", .timeLimit(.minutes(5)))
+@Suite("The page about HTTP services", .timeLimit(.minutes(10)))
 struct HTTPPageTests {
   /// Answers requests for notes, which it keeps in memory.
   final class Notes: Sendable {

@@ -7,7 +7,7 @@ import Testing
 
 @testable import CoroutineHTTP
 
-@Suite("Proxies of the client", .timeLimit(.minutes(5)))
+@Suite("Proxies of the client", .timeLimit(.minutes(10)))
 struct ProxyTests {
   /// A proxy that knows one server, whatever it is asked for, and what it was asked.
   private final class SmallProxy: Sendable {

@@ -7,7 +7,7 @@ import Testing
 @testable import CoroutineHTTP
 
 /// A world repeats a run of the products' servers and clients, wherever their objects are in memory.
-@Suite(.timeLimit(.minutes(5)))
+@Suite(.timeLimit(.minutes(10)))
 struct RepeatTests {
   private static let programs: [(name: String, body: @Sendable () throws -> String)] = [
     ("a server stops with idle connections", stopsIdle), ("a server's sweep ends idle connections", sweepsIdle),

@@ -17,7 +17,7 @@ private func descend(_ levels: Int) -> Int {
   }
 }
 
-@Suite("The server", .timeLimit(.minutes(5)))
+@Suite("The server", .timeLimit(.minutes(10)))
 struct ServerTests {
   @Test func `a response has a date, a length and a type, and the connection is kept`() async throws {
     try await onCoroutine {

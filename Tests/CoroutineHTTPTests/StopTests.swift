@@ -8,7 +8,7 @@ import Testing
 @testable import CoroutineHTTP
 
 /// What a server's stop, its limit and its clients' faults do to connections: plain, and over TLS.
-@Suite("Ends of connections", .timeLimit(.minutes(5)))
+@Suite("Ends of connections", .timeLimit(.minutes(10)))
 struct StopTests {
   private static let get = "GET / HTTP/1.1\r\nHost: a\r\n\r\n"
 

@@ -8,7 +8,7 @@ import Testing
 @testable import CoroutineHTTP
 
 /// Who is let in, and under which identity: sessions, certificates of clients, names of servers.
-@Suite("TLS identities", .timeLimit(.minutes(5)))
+@Suite("TLS identities", .timeLimit(.minutes(10)))
 struct TLSIdentityTests {
   private typealias Echo = TLSTests.Echo
 

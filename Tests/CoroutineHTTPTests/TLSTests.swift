@@ -8,7 +8,7 @@ import Testing
 
 @testable import CoroutineHTTP
 
-@Suite("TLS", .timeLimit(.minutes(5)))
+@Suite("TLS", .timeLimit(.minutes(10)))
 struct TLSTests {
   /// A server of echoes on TLS, and the error of its last handshake.
   final class Echo: Sendable {

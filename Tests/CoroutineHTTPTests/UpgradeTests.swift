@@ -8,7 +8,7 @@ import Testing
 @testable import CoroutineHTTP
 
 /// How an upgraded connection ends: plain, and over TLS.
-@Suite("Upgraded connections", .timeLimit(.minutes(5)))
+@Suite("Upgraded connections", .timeLimit(.minutes(10)))
 struct UpgradeTests {
   private static let upgrade = "GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n"
 

@@ -9,7 +9,7 @@ import Testing
 ///
 /// Each has one right answer, or 400 (or another
 /// status of an error) and a close; never two readings.
-@Suite("Variants of requests", .timeLimit(.minutes(5)))
+@Suite("Variants of requests", .timeLimit(.minutes(10)))
 struct VariantTests {
   struct Variant: Sendable, CustomTestStringConvertible {
     let name: String

@@ -9,7 +9,7 @@ import Testing
 /// A real peer of an upgrade: Python's websockets, against a handshake and an echo of frames.
 ///
 /// A WebSocket product is not a part of the library, so the frames are read here, as far as the test needs them.
-@Suite("Upgrades to WebSocket", .timeLimit(.minutes(2)))
+@Suite("Upgrades to WebSocket", .timeLimit(.minutes(10)))
 struct WebSocketTests {
   private static let client = """
     import sys, asyncio, websockets

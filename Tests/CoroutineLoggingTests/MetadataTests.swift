@@ -6,7 +6,7 @@ import Logging
 import Synchronization
 import Testing
 
-@Suite("The metadata of coroutines", .timeLimit(.minutes(5)))
+@Suite("The metadata of coroutines", .timeLimit(.minutes(10)))
 struct MetadataTests {
   private let provider = Logger.MetadataProvider.coroutine
 

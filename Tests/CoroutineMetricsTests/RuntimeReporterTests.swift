@@ -5,7 +5,7 @@ import CoroutineMetrics
 import MetricsTestKit
 import Testing
 
-@Suite("RuntimeReporter", .serialized, .timeLimit(.minutes(5)))
+@Suite("RuntimeReporter", .serialized, .timeLimit(.minutes(10)))
 struct RuntimeReporterTests {
   @Test func `a report has what the runtime counts, and the next one what has been added`() async throws {
     let test = TestMetrics()

@@ -5,7 +5,7 @@ import NIOCore
 import NIOEmbedded
 import Testing
 
-@Suite("A channel's end", .timeLimit(.minutes(5)))
+@Suite("A channel's end", .timeLimit(.minutes(10)))
 struct ChannelEndTests {
   @Test func `close ends the reads and writes of all coroutines, and a second close does nothing`() async throws {
     try await onEmbedded { embedded in

@@ -5,7 +5,7 @@ import NIOCore
 import NIOEmbedded
 import Testing
 
-@Suite("A channel's errors", .timeLimit(.minutes(5)))
+@Suite("A channel's errors", .timeLimit(.minutes(10)))
 struct ChannelErrorTests {
   @Test func `an error is thrown once, after the values that came before it`() async throws {
     try await onEmbedded { embedded in

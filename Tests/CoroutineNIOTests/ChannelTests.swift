@@ -6,7 +6,7 @@ import NIOCore
 import NIOEmbedded
 import Testing
 
-@Suite("A channel's reads and writes", .timeLimit(.minutes(5)))
+@Suite("A channel's reads and writes", .timeLimit(.minutes(10)))
 struct ChannelTests {
   @Test func `values come in order, those before the end of input first, and then nil for ever`() async throws {
     try await onEmbedded { embedded in

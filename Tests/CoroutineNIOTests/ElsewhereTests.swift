@@ -27,7 +27,7 @@ private func lend<Output: Sendable>(
   return try body(try co_await(lent))
 }
 
-@Suite("A channel, used by coroutines that do not run on its loop", .timeLimit(.minutes(5)))
+@Suite("A channel, used by coroutines that do not run on its loop", .timeLimit(.minutes(10)))
 struct ElsewhereTests {
   @Test func `coroutines of workers, queues and other loops read, write, finish and close`() async throws {
     try await onWorker(loops: 2) { group in

@@ -6,7 +6,7 @@ import NIOCore
 import NIOEmbedded
 import Testing
 
-@Suite("Loops that are told how late it is", .timeLimit(.minutes(5)))
+@Suite("Loops that are told how late it is", .timeLimit(.minutes(10)))
 struct EmbeddedTests {
   @Test func `an observer of a coroutine may shut the loop down within a timer's drain`() async throws {
     try await onOwnThread {

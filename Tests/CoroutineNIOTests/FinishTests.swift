@@ -31,7 +31,7 @@ private final class Slow: ChannelDuplexHandler, @unchecked Sendable {
   }
 }
 
-@Suite("The end of a channel's output", .timeLimit(.minutes(5)))
+@Suite("The end of a channel's output", .timeLimit(.minutes(10)))
 struct FinishTests {
   private static func onSlow(_ body: @escaping @Sendable (EmbeddedChannel, Slow, Bytes) throws -> Void) async throws {
     try await onOwnThread {

@@ -5,7 +5,7 @@ import NIOCore
 import NIOPosix
 import Testing
 
-@Suite("Futures and coroutines", .timeLimit(.minutes(5)))
+@Suite("Futures and coroutines", .timeLimit(.minutes(10)))
 struct FutureTests {
   @Test func `a coroutine of any thread awaits a future's value or error`() async throws {
     try await onWorker { group in

@@ -6,7 +6,7 @@ import NIOPosix
 import Testing
 
 /// The code of the article On SwiftNIO and of docs/coming-from/async-await.md, run.
-@Suite("What the guide shows of SwiftNIO", .timeLimit(.minutes(5)))
+@Suite("What the guide shows of SwiftNIO", .timeLimit(.minutes(10)))
 struct GuideSnippets {
   @Test func `futures, loops and jobs`() async throws {
     try await onWorker { group in

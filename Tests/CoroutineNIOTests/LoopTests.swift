@@ -6,7 +6,7 @@ import NIOCore
 import NIOPosix
 import Testing
 
-@Suite("Coroutines on an event loop", .timeLimit(.minutes(5)))
+@Suite("Coroutines on an event loop", .timeLimit(.minutes(10)))
 struct LoopTests {
   @Test func `a coroutine runs on the loop's thread, whatever wakes it`() async throws {
     try await withLoops(2) { group in

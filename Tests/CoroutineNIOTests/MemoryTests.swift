@@ -11,7 +11,7 @@ import Testing
 ///
 /// Each test has a process of its own, whose heap nothing else uses. The peer of the coroutine is the test itself, at
 /// the other end of a pair of sockets. So it knows what was sent and taken at each moment, and no time matters.
-@Suite("The memory of channels with slow readers", .timeLimit(.minutes(5)))
+@Suite("The memory of channels with slow readers", .timeLimit(.minutes(10)))
 struct MemoryTests {
   private static let part = 64 << 10
   private static let total = 64 << 20

@@ -19,7 +19,7 @@ private func lonelyChannel(
   }.withConnectedSocket(ends[0]).get()
 }
 
-@Suite("Misuse of a channel", .timeLimit(.minutes(5)))
+@Suite("Misuse of a channel", .timeLimit(.minutes(10)))
 struct MisuseTests {
   @Test func `wrapping a channel on another thread ends the process`() async {
     let died = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {

@@ -24,7 +24,7 @@ private func limitAddressSpace(_ spare: UInt?) {
   precondition(setrlimit(resource, &limit) == 0)
 }
 
-@Suite("What the system refuses", .timeLimit(.minutes(5)))
+@Suite("What the system refuses", .timeLimit(.minutes(10)))
 struct RefusalTests {
   @Test func `an error of accepting that ends the server is reported`() async {
     await #expect(processExitsWith: .success) {

@@ -5,7 +5,7 @@ import NIOCore
 import NIOPosix
 import Testing
 
-@Suite("Servers on event loops", .timeLimit(.minutes(5)))
+@Suite("Servers on event loops", .timeLimit(.minutes(10)))
 struct ServerTests {
   @Test func `each connection has a coroutine on its own loop, and a cancelled server returns without an error`()
     async throws

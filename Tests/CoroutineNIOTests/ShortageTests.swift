@@ -30,7 +30,7 @@ private func connect(_ socket: Int32, _ address: NIOCore.SocketAddress) {
   precondition(status == 0, "connect: errno \(errno)")
 }
 
-@Suite("Servers without descriptors", .timeLimit(.minutes(5)))
+@Suite("Servers without descriptors", .timeLimit(.minutes(10)))
 struct ShortageTests {
   @Test func `without descriptors a server pauses, reports once, and accepts again`() async {
     await #expect(processExitsWith: .success) {

@@ -7,7 +7,7 @@ import NIOCore
 import NIOPosix
 import Testing
 
-@Suite("The shutdown of an event loop with coroutines", .timeLimit(.minutes(5)))
+@Suite("The shutdown of an event loop with coroutines", .timeLimit(.minutes(10)))
 struct ShutdownTests {
   @Test func `live coroutines are cancelled, and the shutdown waits for their cleanup`() async throws {
     let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)

@@ -7,7 +7,7 @@ import NIOCore
 import NIOPosix
 import Testing
 
-@Suite("Channels over sockets", .timeLimit(.minutes(5)))
+@Suite("Channels over sockets", .timeLimit(.minutes(10)))
 struct SocketTests {
   @Test func `bytes come back in order, from many connections at once`() async throws {
     try await onWorker(loops: 2) { group in

@@ -4,7 +4,7 @@ import Testing
 @testable import Coroutine
 @testable import CoroutineNet
 
-@Suite("Addresses", .timeLimit(.minutes(5)))
+@Suite("Addresses", .timeLimit(.minutes(10)))
 struct AddressTests {
   @Test func `addresses print in the usual form`() throws {
     #expect("\(SocketAddress.loopback(port: 80))" == "127.0.0.1:80")

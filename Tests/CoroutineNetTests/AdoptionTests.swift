@@ -4,7 +4,7 @@ import Testing
 @testable import Coroutine
 @testable import CoroutineNet
 
-@Suite("Descriptors from elsewhere", .timeLimit(.minutes(5)))
+@Suite("Descriptors from elsewhere", .timeLimit(.minutes(10)))
 struct AdoptionTests {
   /// A blocking socket that the system's own calls have made, with the option close-on-exec unset.
   private func foreignSocket(_ type: __socket_type, listening: Bool = false) throws -> (Int32, UInt16) {

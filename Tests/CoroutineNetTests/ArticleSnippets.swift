@@ -5,7 +5,7 @@ import Testing
 /// The code that the documentation of CoroutineNet shows, run.
 ///
 /// scripts/lint holds each block of the page against this file, without regard to spaces and line breaks.
-@Suite("What the page of CoroutineNet shows", .timeLimit(.minutes(5)))
+@Suite("What the page of CoroutineNet shows", .timeLimit(.minutes(10)))
 struct ArticleSnippets {
   @Test func `a server answers each line, and a client reads the answer`() async throws {
     let rest = try await onCoroutine { () -> String? in

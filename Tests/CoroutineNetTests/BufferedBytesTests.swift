@@ -5,7 +5,7 @@ import Testing
 @testable import CoroutineNet
 
 /// What a reader holds: to look at it, to take a part, to wait for more, to hand it over.
-@Suite("The bytes that a reader holds", .timeLimit(.minutes(5)))
+@Suite("The bytes that a reader holds", .timeLimit(.minutes(10)))
 struct BufferedBytesTests {
   /// Suspends until `count` bytes have arrived at a connection.
   private func untilArrived(_ count: Int, at connection: Connection) throws {

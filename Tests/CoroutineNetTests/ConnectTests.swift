@@ -6,7 +6,7 @@ import Testing
 @testable import Coroutine
 @testable import CoroutineNet
 
-@Suite("Connecting", .timeLimit(.minutes(5)))
+@Suite("Connecting", .timeLimit(.minutes(10)))
 struct ConnectTests {
   @Test func `nobody listening is ECONNREFUSED with the address`() async throws {
     try await onCoroutine {

@@ -5,7 +5,7 @@ import Testing
 @testable import Coroutine
 @testable import CoroutineNet
 
-@Suite("Connections", .timeLimit(.minutes(5)))
+@Suite("Connections", .timeLimit(.minutes(10)))
 struct ConnectionTests {
   @Test func `bytes arrive in order and whole, in both directions`() async throws {
     try await onCoroutine {

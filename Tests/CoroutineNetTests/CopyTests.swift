@@ -5,7 +5,7 @@ import Testing
 @testable import Coroutine
 @testable import CoroutineNet
 
-@Suite("Copies between two connections", .timeLimit(.minutes(5)))
+@Suite("Copies between two connections", .timeLimit(.minutes(10)))
 struct CopyTests {
   /// Two clients, and between them the two connections that a copy connects.
   private struct Tunnel {

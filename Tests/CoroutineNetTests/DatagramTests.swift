@@ -5,7 +5,7 @@ import Testing
 @testable import Coroutine
 @testable import CoroutineNet
 
-@Suite("Datagrams", .timeLimit(.minutes(5)))
+@Suite("Datagrams", .timeLimit(.minutes(10)))
 struct DatagramTests {
   private func receive(_ socket: DatagramSocket, _ room: Int = 1_000) throws -> ([UInt8], SocketAddress) {
     try withUnsafeTemporaryAllocation(byteCount: room, alignment: 1) { buffer in

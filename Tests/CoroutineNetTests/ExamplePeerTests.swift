@@ -4,7 +4,7 @@ import Glibc
 import Testing
 
 /// The proxy and the name server of Examples, against programs that other people wrote.
-@Suite("Examples with real peers", .timeLimit(.minutes(5)))
+@Suite("Examples with real peers", .timeLimit(.minutes(10)))
 struct ExamplePeerTests {
   /// Runs `body` beside a server.
   private static func beside<Output: Sendable>(

@@ -7,7 +7,7 @@ import Testing
 @testable import CoroutineNet
 
 /// What needs a process of its own.
-@Suite("Sockets in their own process", .timeLimit(.minutes(5)))
+@Suite("Sockets in their own process", .timeLimit(.minutes(10)))
 struct ExhaustionTests {
   @Test func `without descriptors a server waits, tells once, and accepts again`() async {
     await #expect(processExitsWith: .success) {

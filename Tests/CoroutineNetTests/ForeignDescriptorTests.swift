@@ -42,7 +42,7 @@ extension ForeignDescriptor {
   func isAwaited(_ direction: WatchedDescriptor.Direction) -> Bool { watch.watched.isAwaited(direction) }
 }
 
-@Suite("A descriptor of another library", .timeLimit(.minutes(5)))
+@Suite("A descriptor of another library", .timeLimit(.minutes(10)))
 struct ForeignDescriptorTests {
   @Test func `a wait returns at once for what is ready, and otherwise when it becomes ready`() async throws {
     try await onCoroutine {

@@ -6,7 +6,7 @@ import Testing
 @testable import CoroutineNet
 
 /// What the library that owns the number may do to it, with the rules and against them.
-@Suite("The owner of a foreign descriptor", .timeLimit(.minutes(5)))
+@Suite("The owner of a foreign descriptor", .timeLimit(.minutes(10)))
 struct ForeignOwnerTests {
   /// A pair whose numbers the test closes itself.
   private func openPair() throws -> (one: Int32, other: Int32) {

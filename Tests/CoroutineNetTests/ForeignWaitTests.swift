@@ -8,7 +8,7 @@ import Testing
 /// The kernel has one registration for a number in an epoll instance.
 ///
 /// That of the runtime stays, because others wait for a duplicate.
-@Suite("co_untilReadable for descriptors that the runtime owns", .timeLimit(.minutes(5)))
+@Suite("co_untilReadable for descriptors that the runtime owns", .timeLimit(.minutes(10)))
 struct ForeignWaitTests {
   /// Where the coroutines run: on one worker, or on a queue.
   ///

@@ -6,7 +6,7 @@ import Testing
 @testable import CoroutineNet
 
 /// Waits for sockets that are given up while the socket lives; GivenUpTests of the library has all other waits.
-@Suite("Waits for sockets that are given up", .timeLimit(.minutes(5)))
+@Suite("Waits for sockets that are given up", .timeLimit(.minutes(10)))
 struct GivenUpTests {
   private struct Form: Sendable {
     let name: String

@@ -7,7 +7,7 @@ import Testing
 @testable import CoroutineNet
 
 /// Peers that send without end, or announce much and send little.
-@Suite("Peers that send much or little", .timeLimit(.minutes(5)))
+@Suite("Peers that send much or little", .timeLimit(.minutes(10)))
 struct GreedyPeerTests {
   @Test func `a coroutine whose peer always has bytes for it lets the others of its queue run`() async throws {
     try await co_launch(on: DispatchQueue(label: "greedy")) {

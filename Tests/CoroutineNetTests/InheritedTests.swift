@@ -4,7 +4,7 @@ import Testing
 @testable import Coroutine
 @testable import CoroutineNet
 
-@Suite("Sockets from a service manager", .timeLimit(.minutes(5)))
+@Suite("Sockets from a service manager", .timeLimit(.minutes(10)))
 struct InheritedTests {
   /// What a process would see with these variables, and descriptors from `first` on.
   private func inherited(

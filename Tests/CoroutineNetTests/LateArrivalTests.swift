@@ -6,7 +6,7 @@ import Testing
 
 /// What comes when nobody waits any more stays in the kernel, for the next call: the sockets' rows of the table in
 /// the article CancellationAndTime.md.
-@Suite("What comes too late for a socket's call", .timeLimit(.minutes(5)))
+@Suite("What comes too late for a socket's call", .timeLimit(.minutes(10)))
 struct LateArrivalTests {
   enum Call: CaseIterable { case read, readInto, readLine, accept, receive }
   enum Way: CaseIterable { case cancel, deadline }

@@ -4,7 +4,7 @@ import Testing
 @testable import Coroutine
 @testable import CoroutineNet
 
-@Suite("A close that lets the last answer arrive", .timeLimit(.minutes(5)))
+@Suite("A close that lets the last answer arrive", .timeLimit(.minutes(10)))
 struct LingerTests {
   /// Refuses a peer that goes on sending, and returns what the peer has read before its connection ended.
   private func answer(_ end: @escaping @Sendable (Connection) throws -> Void) async throws -> (String, NetError?) {

@@ -5,7 +5,7 @@ import Testing
 @testable import Coroutine
 @testable import CoroutineNet
 
-@Suite("Listeners", .timeLimit(.minutes(5)))
+@Suite("Listeners", .timeLimit(.minutes(10)))
 struct ListenerTests {
   @Test func `a port in use is an error that says so, and a closed one can be bound again`() async throws {
     try await onCoroutine {

@@ -6,7 +6,7 @@ import Testing
 @testable import CoroutineNet
 
 /// Where a datagram was sent to, and from where its answer goes.
-@Suite("The addresses of datagrams", .timeLimit(.minutes(5)))
+@Suite("The addresses of datagrams", .timeLimit(.minutes(10)))
 struct MessageTests {
   private func receive(
     _ socket: DatagramSocket,

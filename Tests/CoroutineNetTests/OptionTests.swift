@@ -4,7 +4,7 @@ import Testing
 @testable import Coroutine
 @testable import CoroutineNet
 
-@Suite("Options before bind and connect", .timeLimit(.minutes(5)))
+@Suite("Options before bind and connect", .timeLimit(.minutes(10)))
 struct OptionTests {
   private func value(_ number: Int32, _ level: Int32, _ option: Int32) -> Int32 {
     var value: Int32 = -1

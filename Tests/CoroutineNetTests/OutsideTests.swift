@@ -5,7 +5,7 @@ import Testing
 @testable import CoroutineNet
 
 /// Everything that waits throws outside a coroutine, also where it would not have to wait.
-@Suite("Sockets outside coroutines", .timeLimit(.minutes(5)))
+@Suite("Sockets outside coroutines", .timeLimit(.minutes(10)))
 struct OutsideTests {
   /// One verb, and what it is called with.
   struct Verb: Sendable, CustomTestStringConvertible {

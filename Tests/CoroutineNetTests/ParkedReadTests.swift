@@ -7,7 +7,7 @@ import Testing
 @testable import CoroutineNet
 
 /// The ways to read that allocate the memory for the bytes themselves, and promise none while they wait.
-@Suite("The memory of a read that waits", .timeLimit(.minutes(5)))
+@Suite("The memory of a read that waits", .timeLimit(.minutes(10)))
 struct ParkedReadTests {
   private static let connections = 100
   private static let message = [UInt8](repeating: 10, count: 8)

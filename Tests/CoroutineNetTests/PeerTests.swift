@@ -4,7 +4,7 @@ import Glibc
 import Testing
 
 /// Servers of CoroutineNet against clients that other people wrote.
-@Suite("Real peers", .timeLimit(.minutes(5)))
+@Suite("Real peers", .timeLimit(.minutes(10)))
 struct PeerTests {
   // Compared outside of #expect, which would look for the differences of a million bytes for hours.
   private static let megabyte = (0..<1_000_000).map { UInt8(truncatingIfNeeded: $0 &* 0x9E37 >> 7) }

@@ -8,7 +8,7 @@ import Testing
 @testable import CoroutineNet
 
 /// The pollers of workers, and who takes their events.
-@Suite("Pollers of workers", .timeLimit(.minutes(5)))
+@Suite("Pollers of workers", .timeLimit(.minutes(10)))
 struct PollerTests {
   /// A pool lives for ever, as the shared one does.
   private static func ownWorkers(_ label: String, _ count: Int) -> WorkerPool {

@@ -5,7 +5,7 @@ import Testing
 @testable import CoroutineNet
 
 /// What happens at the same time on several workers.
-@Suite("Socket races", .serialized, .timeLimit(.minutes(5)))
+@Suite("Socket races", .serialized, .timeLimit(.minutes(10)))
 struct RaceTests {
   @Test func `close against read and write never touches a number that is used again`() async throws {
     let run = Run()

@@ -21,7 +21,7 @@ private final class Reader: @unchecked Sendable {
   func readAll(max: Int) throws -> [UInt8] { try reader.readAll(max: max) }
 }
 
-@Suite("Buffered readers", .timeLimit(.minutes(5)))
+@Suite("Buffered readers", .timeLimit(.minutes(10)))
 struct ReaderTests {
   /// Calls `body` with a reader of a connection whose peer sends `bytes` in pieces of `piece`, and then the end.
   private func reading(

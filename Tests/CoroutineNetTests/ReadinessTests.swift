@@ -3,7 +3,7 @@ import Testing
 @testable import Coroutine
 
 /// The word of one direction, and the records of the table.
-@Suite("Readiness", .timeLimit(.minutes(5)))
+@Suite("Readiness", .timeLimit(.minutes(10)))
 struct ReadinessTests {
   private func withUse(_ body: (WatchTable.Use) throws -> Void) throws {
     let use = try #require(WatchTable.take())

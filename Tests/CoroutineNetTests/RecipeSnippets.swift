@@ -32,7 +32,7 @@ func stream(_ path: String, to connection: Connection) throws {
   try connection.shutdownWrite()
 }
 
-@Suite("What the recipe about files shows", .timeLimit(.minutes(5)))
+@Suite("What the recipe about files shows", .timeLimit(.minutes(10)))
 struct RecipeSnippets {
   @Test func `a file of several parts arrives as it is`() async throws {
     let text = (1...40_000).map { "line \($0)\n" }.joined()

@@ -8,7 +8,7 @@ import Testing
 @testable import CoroutineNet
 
 /// What the system or other code refuses: each in a process of its own, which it changes for ever.
-@Suite("Refusals in their own process", .timeLimit(.minutes(5)))
+@Suite("Refusals in their own process", .timeLimit(.minutes(10)))
 struct RefusalTests {
   @Test func `a server whose accepting is always refused tells it once, pauses, and can be stopped`() async {
     await #expect(processExitsWith: .success) {

@@ -7,7 +7,7 @@ import Testing
 @testable import CoroutineNet
 
 /// Name servers that do not answer: lookups have threads of their own, and as few as they need.
-@Suite("Lookups without an answer", .timeLimit(.minutes(5)))
+@Suite("Lookups without an answer", .timeLimit(.minutes(10)))
 struct ResolverTests {
   /// A name server that keeps silent until the test says so.
   private final class Silent: Sendable {

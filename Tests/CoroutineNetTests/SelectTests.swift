@@ -5,7 +5,7 @@ import Testing
 @testable import Coroutine
 @testable import CoroutineNet
 
-@Suite("Selecting sockets", .timeLimit(.minutes(5)))
+@Suite("Selecting sockets", .timeLimit(.minutes(10)))
 struct SelectTests {
   private func choose(_ connection: Connection, or time: Duration = .milliseconds(5)) throws -> String {
     try co_select {

@@ -6,7 +6,7 @@ import Testing
 @testable import CoroutineNet
 
 /// Stops, cancellations and failures of servers; in worlds, where time is exact.
-@Suite("Ends of servers", .timeLimit(.minutes(5)))
+@Suite("Ends of servers", .timeLimit(.minutes(10)))
 struct ServerEndTests {
   private static var address: SocketAddress { .loopback(port: 7) }
 

@@ -6,7 +6,7 @@ import Testing
 @testable import Coroutine
 @testable import CoroutineNet
 
-@Suite("Servers", .timeLimit(.minutes(5)))
+@Suite("Servers", .timeLimit(.minutes(10)))
 struct ServerTests {
   /// A server that runs beside the test.
   final class Running: Sendable {

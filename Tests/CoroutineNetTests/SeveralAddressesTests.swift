@@ -5,7 +5,7 @@ import Testing
 @testable import Coroutine
 @testable import CoroutineNet
 
-@Suite("Servers at several addresses", .timeLimit(.minutes(5)))
+@Suite("Servers at several addresses", .timeLimit(.minutes(10)))
 struct SeveralAddressesTests {
   @Test func `a server answers at each of its addresses, in the order in which they were given`() async throws {
     try await onCoroutine {

@@ -5,7 +5,7 @@ import Testing
 @testable import Coroutine
 @testable import CoroutineNet
 
-@Suite("Load shedding", .timeLimit(.minutes(5)))
+@Suite("Load shedding", .timeLimit(.minutes(10)))
 struct SheddingTests {
   /// The decisions about pieces of work, each a time in milliseconds and an age at that time, in virtual time.
   private func decisions(

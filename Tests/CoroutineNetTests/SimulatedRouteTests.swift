@@ -6,7 +6,7 @@ import Testing
 @testable import CoroutineNet
 
 /// What of the sockets' interface a simulated network has, and what it refuses with an error that says so.
-@Suite("Sockets of a world", .timeLimit(.minutes(5)))
+@Suite("Sockets of a world", .timeLimit(.minutes(10)))
 struct SimulatedRouteTests {
   /// Runs a client against a server of one connection, in a world.
   private func inWorld(

@@ -6,7 +6,7 @@ import Testing
 /// The code that the article SocketsAndServers.md shows, run.
 ///
 /// scripts/lint holds each block of the page against this file, without regard to spaces and line breaks.
-@Suite("What the page about sockets shows", .timeLimit(.minutes(5)))
+@Suite("What the page about sockets shows", .timeLimit(.minutes(10)))
 struct SocketSnippets {
   @Test func `a handler ends while it is idle, hands over, and lingers`() async throws {
     try await onCoroutine {

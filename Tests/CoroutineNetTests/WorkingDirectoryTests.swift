@@ -5,7 +5,7 @@ import Testing
 @testable import CoroutineNet
 
 /// The working directory belongs to the process, so these run in processes of their own.
-@Suite("Unix sockets with relative paths", .timeLimit(.minutes(5)))
+@Suite("Unix sockets with relative paths", .timeLimit(.minutes(10)))
 struct WorkingDirectoryTests {
   @Test func `the file of a relative path goes with its socket, wherever the process works then`() async {
     await #expect(processExitsWith: .success) {

@@ -4,7 +4,7 @@ import Testing
 @testable import Coroutine
 @testable import CoroutineNet
 
-@Suite("Writes", .timeLimit(.minutes(5)))
+@Suite("Writes", .timeLimit(.minutes(10)))
 struct WriteTests {
   @Test func `a cancelled write leaves an exact count, and the peer has exactly that`() async throws {
     try await onCoroutine {

@@ -11,7 +11,7 @@ import ServiceLifecycle
 import Testing
 import UnixSignals
 
-@Suite("Servers as services", .timeLimit(.minutes(5)))
+@Suite("Servers as services", .timeLimit(.minutes(10)))
 struct ServerTests {
   @Test func `SIGTERM ends servers of both kinds after their last answers, without an error`() async {
     await #expect(processExitsWith: .success) {

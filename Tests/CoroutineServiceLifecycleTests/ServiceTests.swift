@@ -6,7 +6,7 @@ import ServiceLifecycle
 import ServiceLifecycleTestKit
 import Testing
 
-@Suite("Coroutines as services", .timeLimit(.minutes(5)))
+@Suite("Coroutines as services", .timeLimit(.minutes(10)))
 struct ServiceTests {
   private struct Oops: Error {}
 

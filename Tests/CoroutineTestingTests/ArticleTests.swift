@@ -44,7 +44,7 @@ extension Account {
   if account.balance != 20 { throw WrongBalance(account.balance) }
 }
 
-@Suite(.timeLimit(.minutes(5)))
+@Suite(.timeLimit(.minutes(10)))
 struct ArticleTests {
   /// What the article shows of the output.
   private static let printed = """

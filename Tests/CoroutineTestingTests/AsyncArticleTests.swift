@@ -44,7 +44,7 @@ private actor SafeSavings {
 }
 
 /// The page's programs.
-@Suite(.timeLimit(.minutes(5)))
+@Suite(.timeLimit(.minutes(10)))
 struct AsyncArticleTests {
   @Test func `the page's bug is found, and its token repeats it`() throws {
     let found = explore(.random(), twoWithdrawals)

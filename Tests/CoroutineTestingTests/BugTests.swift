@@ -22,7 +22,7 @@ struct Broken: Error {
   init(_ what: String) { self.what = what }
 }
 
-@Suite(.timeLimit(.minutes(5)))
+@Suite(.timeLimit(.minutes(10)))
 struct BugTests {
   @Test(arguments: blockingBugs + otherBugs)
   func `a bug is found within ten seconds, replays from its token, and its repaired twin passes`(bug: Bug) throws {

@@ -5,7 +5,7 @@ import Dispatch
 import Testing
 
 /// Hosts whose clocks run at rates of their own.
-@Suite(.timeLimit(.minutes(5)))
+@Suite(.timeLimit(.minutes(10)))
 struct ClockTests {
   /// Runs `body` on a host whose clock runs at `rate`, and returns how much of the world's time it takes.
   private func time(atRate rate: Double, _ body: @escaping @Sendable () throws -> Void) throws -> Duration {

@@ -20,7 +20,7 @@ import Testing
 }
 
 /// What every strategy finds, shrinks and replays.
-@Suite(.timeLimit(.minutes(5)))
+@Suite(.timeLimit(.minutes(10)))
 struct ExploreTests {
   @Test(arguments: [Exploration.Strategy.random(), .priorities(), .exhaustive()])
   func `a lost update is found, shrunk, described, and replayed from its token`(strategy: Exploration.Strategy) throws {

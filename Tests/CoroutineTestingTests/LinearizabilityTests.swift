@@ -5,7 +5,7 @@ import Testing
 /// Every schedule of three coroutines with three operations each or more, of at most two preemptions.
 ///
 /// Of at most one under sanitizers; the builds without them search all of them.
-@Suite(.timeLimit(.minutes(5)))
+@Suite(.timeLimit(.minutes(10)))
 struct LinearizabilityTests {
   private func check<Model: Sendable>(
     _ model: Model,

@@ -4,7 +4,7 @@ import CoroutineTesting
 import Testing
 
 /// The code about hosts in the article TestingConcurrentCode, run.
-@Suite("Hosts in a test with the trait", .timeLimit(.minutes(5)))
+@Suite("Hosts in a test with the trait", .timeLimit(.minutes(10)))
 struct NetworkSnippets {
   @Test(.simulated(.random(seeds: 50))) func `a client finds a server by its name`() throws {
     let world = try #require(World.current)

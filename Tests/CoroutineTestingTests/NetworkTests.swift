@@ -7,7 +7,7 @@ import Synchronization
 import Testing
 
 /// The sockets of a world.
-@Suite(.timeLimit(.minutes(5)))
+@Suite(.timeLimit(.minutes(10)))
 struct NetworkTests {
   /// Runs a host "server" that sends back what it reads, and the body.
   private func withEcho<R: Sendable>(
@@ -414,7 +414,7 @@ struct NetworkTests {
 }
 
 /// What is said of a network before its world runs.
-@Suite(.timeLimit(.minutes(5)))
+@Suite(.timeLimit(.minutes(10)))
 struct NetworkBeforeTests {
   @Test func `hosts and links may be described before the world runs, in any order`() throws {
     let world = World()

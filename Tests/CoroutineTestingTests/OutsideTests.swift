@@ -6,7 +6,7 @@ import Testing
 @testable import CoroutineTesting
 
 /// Waits that something outside of the world ends: an error that does not depend on how fast that is.
-@Suite(.timeLimit(.minutes(5)))
+@Suite(.timeLimit(.minutes(10)))
 struct OutsideTests {
   /// When a real thread ends the wait.
   enum Moment: CaseIterable { case beforeTheWait, whileOthersRun, neverInTime }

@@ -5,7 +5,7 @@ import Synchronization
 import Testing
 
 /// Exhaustive search over programs that share only what they wait for.
-@Suite(.timeLimit(.minutes(5)))
+@Suite(.timeLimit(.minutes(10)))
 struct SharingTests {
   /// Explores three coroutines that send so many values each, and returns the runs, and the orders that were seen.
   private func orders(

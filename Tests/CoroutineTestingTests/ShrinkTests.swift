@@ -4,7 +4,7 @@ import CoroutineTesting
 import Testing
 
 /// How simple a failing run becomes.
-@Suite(.timeLimit(.minutes(5)))
+@Suite(.timeLimit(.minutes(10)))
 struct ShrinkTests {
   @Test(arguments: [Exploration.Strategy.random(), .priorities(), .exhaustive()])
   func `a race of two coroutines is shrunk to few switches`(strategy: Exploration.Strategy) throws {
@@ -78,7 +78,7 @@ struct ShrinkTests {
     },
   ]
 
-  @Test(.timeLimit(.minutes(1)), arguments: everyOrder.indices)
+  @Test(.timeLimit(.minutes(10)), arguments: everyOrder.indices)
   func `what fails in every order is shrunk within five seconds, and told in at most 60 lines`(index: Int) throws {
     for strategy in [Exploration.Strategy.random(from: 1), .exhaustive(preemptions: 1)] {
       let clock = ContinuousClock()

@@ -3,7 +3,7 @@ import CoroutineTesting
 import Testing
 
 /// Tests whose bodies run in worlds.
-@Suite(.timeLimit(.minutes(5)))
+@Suite(.timeLimit(.minutes(10)))
 struct SimulatedTraitTests {
   @Test(.simulated(.exhaustive())) func `a body runs in a coroutine of a world, in every schedule`() throws {
     let world = try #require(World.current)

@@ -5,7 +5,7 @@ import Glibc
 import Testing
 
 /// Tests of Tasks that the coroutines of a world start by co_await.
-@Suite(.timeLimit(.minutes(5)))
+@Suite(.timeLimit(.minutes(10)))
 struct TaskTests {
   @Test func `a Task's parts run on the world's thread, also after it was suspended`() throws {
     let thread = pthread_self()

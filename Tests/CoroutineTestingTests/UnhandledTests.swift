@@ -6,7 +6,7 @@ import Testing
 @testable import CoroutineTesting
 
 /// Failures that nothing observes: they fail a world's run, unless the test allows them.
-@Suite(.timeLimit(.minutes(5)))
+@Suite(.timeLimit(.minutes(10)))
 struct UnhandledTests {
   struct Boom: Error {}
 

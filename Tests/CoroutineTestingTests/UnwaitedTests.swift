@@ -4,7 +4,7 @@ import Synchronization
 import Testing
 
 /// Exhaustive search over calls that never wait: which of two comes first must not be left out.
-@Suite(.timeLimit(.minutes(5)))
+@Suite(.timeLimit(.minutes(10)))
 struct UnwaitedTests {
   typealias Call = @Sendable () throws -> String
 

@@ -7,7 +7,7 @@ import Testing
 @testable import CoroutineTesting
 
 /// One world: virtual time, queues, the pool, blocking work, and what ends a run.
-@Suite(.timeLimit(.minutes(5)))
+@Suite(.timeLimit(.minutes(10)))
 struct WorldTests {
   @Test func `an hour passes at once, and to the nanosecond`() throws {
     let world = World()

@@ -6,7 +6,7 @@ import Testing
 
 @testable import CoroutineWork
 
-@Suite("Jobs that are given up, and leases that are asked for", .serialized, .timeLimit(.minutes(5)))
+@Suite("Jobs that are given up, and leases that are asked for", .serialized, .timeLimit(.minutes(10)))
 struct EndTests {
   enum Route: CaseIterable, Sendable { case lastFailure, discard, timeout, outlastsItsLease, cancelled, succeeds }
 

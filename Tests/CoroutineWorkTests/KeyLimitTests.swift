@@ -6,7 +6,7 @@ import Testing
 
 @testable import CoroutineWork
 
-@Suite("Limits of keys", .serialized, .timeLimit(.minutes(5)))
+@Suite("Limits of keys", .serialized, .timeLimit(.minutes(10)))
 struct KeyLimitTests {
   private func limited(_ limit: WorkKeyLimit) -> WorkOptions {
     var options = quick(lease: .seconds(60), attempts: 2)

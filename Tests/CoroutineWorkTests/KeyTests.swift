@@ -5,7 +5,7 @@ import Testing
 
 @testable import CoroutineWork
 
-@Suite("Many jobs of one key", .serialized, .timeLimit(.minutes(5)))
+@Suite("Many jobs of one key", .serialized, .timeLimit(.minutes(10)))
 struct KeyTests {
   /// How many jobs of the key have not ended, and how many of those are marked.
   private func marks(_ db: PostgresPool, _ table: JobTable) throws -> (unfinished: Int, marked: Int) {

@@ -5,7 +5,7 @@ import Testing
 
 @testable import CoroutineWork
 
-@Suite("Leases", .serialized, .timeLimit(.minutes(5)))
+@Suite("Leases", .serialized, .timeLimit(.minutes(10)))
 struct LeaseTests {
   private func withLeases<R: Sendable>(_ body: @escaping @Sendable (PostgresPool, String) throws -> R) async throws -> R
   {

@@ -7,7 +7,7 @@ import Testing
 
 @testable import CoroutineWork
 
-@Suite("A database in memory, in worlds", .timeLimit(.minutes(5)))
+@Suite("A database in memory, in worlds", .timeLimit(.minutes(10)))
 struct MemoryTests {
   private static let start = Date(timeIntervalSince1970: 1_800_000_000)
 

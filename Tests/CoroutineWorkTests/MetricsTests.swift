@@ -6,7 +6,7 @@ import CoroutineWork
 import MetricsTestKit
 import Testing
 
-@Suite("Metrics of pools and queues", .timeLimit(.minutes(5)))
+@Suite("Metrics of pools and queues", .timeLimit(.minutes(10)))
 struct MetricsTests {
   @Test func `a pool's connections, waits and counters are reported`() async throws {
     let test = TestMetrics()

@@ -5,7 +5,7 @@ import CoroutineWork
 import Foundation
 import Testing
 
-@Suite("Tables", .serialized, .timeLimit(.minutes(5)))
+@Suite("Tables", .serialized, .timeLimit(.minutes(10)))
 struct MigrationTests {
   @Test func `several migrations at once make the tables once`() async throws {
     try await withPool { db in

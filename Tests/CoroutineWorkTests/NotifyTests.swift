@@ -8,7 +8,7 @@ import Testing
 ///
 /// Its queue of notifications is full when a listener has kept a transaction open for 8 GB of them. Here a function of
 /// the same name refuses them with the same code.
-@Suite("A full queue of notifications", .timeLimit(.minutes(5)))
+@Suite("A full queue of notifications", .timeLimit(.minutes(10)))
 struct NotifyTests {
   @Test func `jobs are added and found, and a transaction that notifies fails with the server's code`() async throws {
     let address = try Cluster.shared.get().address

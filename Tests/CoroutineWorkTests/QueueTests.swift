@@ -6,7 +6,7 @@ import Testing
 
 @testable import CoroutineWork
 
-@Suite("Queues", .serialized, .timeLimit(.minutes(5)))
+@Suite("Queues", .serialized, .timeLimit(.minutes(10)))
 struct QueueTests {
   @Test func `a job exists if and when the transaction commits that has added it`() async throws {
     try await withSchema { db, schema in

@@ -7,7 +7,7 @@ import Testing
 @testable import CoroutineWork
 
 /// The model's rules and the statements say the same about every step.
-@Suite("The statements and the rules", .serialized, .timeLimit(.minutes(5)))
+@Suite("The statements and the rules", .serialized, .timeLimit(.minutes(10)))
 struct RulesAgainstServerTests {
   @Test func `a row goes through the states of the rules, whatever the steps`() async throws {
     try await withSchema { db, schema in

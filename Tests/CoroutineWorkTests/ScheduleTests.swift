@@ -6,7 +6,7 @@ import Testing
 
 @testable import CoroutineWork
 
-@Suite("Schedules", .serialized, .timeLimit(.minutes(5)))
+@Suite("Schedules", .serialized, .timeLimit(.minutes(10)))
 struct ScheduleTests {
   private func date(_ text: String) -> Date {
     guard let date = try? Date(text, strategy: .iso8601) else { preconditionFailure("\(text) is no date") }

@@ -6,7 +6,7 @@ import Testing
 
 @testable import CoroutineWork
 
-@Suite("What the workers of a program share", .serialized, .timeLimit(.minutes(5)))
+@Suite("What the workers of a program share", .serialized, .timeLimit(.minutes(10)))
 struct StationTests {
   @Test func `claims, leases and reports go on while the program uses all connections of its pool`() async throws {
     let address = try Cluster.shared.get().address

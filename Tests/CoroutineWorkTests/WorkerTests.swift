@@ -6,7 +6,7 @@ import Testing
 
 @testable import CoroutineWork
 
-@Suite("Workers and their leases", .serialized, .timeLimit(.minutes(5)))
+@Suite("Workers and their leases", .serialized, .timeLimit(.minutes(10)))
 struct WorkerTests {
   /// Takes a job away from its worker, as the end of its lease does.
   private func expire(_ id: Int64, _ db: PostgresPool, _ schema: String) throws {

@@ -7,7 +7,7 @@ import Testing
 @testable import CoroutineDemo
 
 /// The hub with outboxes that the test reads, or does not read, in place of connections.
-@Suite(.timeLimit(.minutes(5))) struct `The hub of a chat` {
+@Suite(.timeLimit(.minutes(10))) struct `The hub of a chat` {
   /// Launches a hub, and runs `body` in a coroutine; returns what the hub has counted.
   @discardableResult
   private static func withHub(

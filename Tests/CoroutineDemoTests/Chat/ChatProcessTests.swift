@@ -8,7 +8,7 @@ import Testing
 @testable import CoroutineDemo
 
 /// The programs as processes.
-@Suite(.timeLimit(.minutes(5))) struct `CoroutineDemo chat and chat-load` {
+@Suite(.timeLimit(.minutes(10))) struct `CoroutineDemo chat and chat-load` {
   /// Starts a server on a free port, and returns its address when it listens.
   private func serve(_ arguments: [String] = []) async throws -> (DemoProcess, port: UInt16) {
     let server = try DemoProcess(["chat", "--port", "0"] + arguments)

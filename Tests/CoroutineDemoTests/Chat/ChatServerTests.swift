@@ -7,7 +7,7 @@ import Testing
 @testable import CoroutineDemo
 
 /// The server over the loopback interface.
-@Suite(.timeLimit(.minutes(5))) struct `A chat server` {
+@Suite(.timeLimit(.minutes(10))) struct `A chat server` {
   @Test func `passes what is said in a room on to everybody there, and to nobody else`() async throws {
     try await onCoroutine {
       let tally = try withChat { address, _ in

@@ -9,7 +9,7 @@ import Testing
 /// The server in worlds whose network is slow, divided, or loses a host.
 ///
 /// The server is on a host of its own, and so are the clients "alice" and "bob"; their coroutines belong to the test.
-@Suite(.timeLimit(.minutes(5))) struct `A chat over a bad network` {
+@Suite(.timeLimit(.minutes(10))) struct `A chat over a bad network` {
   private static let port: UInt16 = 7_000
 
   /// Adds a host "server" with a chat; the function that is returned tells it to stop.

@@ -9,7 +9,7 @@ import Testing
 @testable import CoroutineDemo
 
 /// The load program in worlds whose network is slow, divided, or loses a host, and with servers that lose messages.
-@Suite(.timeLimit(.minutes(5))) struct `The load over a bad network` {
+@Suite(.timeLimit(.minutes(10))) struct `The load over a bad network` {
   private static let port: UInt16 = 7_000
 
   private static var network: World.Network { World.current!.network }

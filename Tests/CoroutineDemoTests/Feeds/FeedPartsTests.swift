@@ -5,7 +5,7 @@ import Testing
 
 @testable import CoroutineDemo
 
-@Suite(.timeLimit(.minutes(5))) struct `The parts of a feed` {
+@Suite(.timeLimit(.minutes(10))) struct `The parts of a feed` {
   struct Read {
     var title = ""
     var items: [FeedItem] = []

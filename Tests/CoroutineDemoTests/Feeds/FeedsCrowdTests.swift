@@ -6,7 +6,7 @@ import Testing
 @testable import CoroutineDemo
 
 /// A thousand feeds at once, under the usual limits of descriptors.
-@Suite(.serialized, .timeLimit(.minutes(5))) struct `A crowd of feeds` {
+@Suite(.serialized, .timeLimit(.minutes(10))) struct `A crowd of feeds` {
   private let folder: ScratchFolder
 
   init() throws {

@@ -4,7 +4,7 @@ import Testing
 
 @testable import CoroutineDemo
 
-@Suite(.timeLimit(.minutes(5))) struct `CoroutineDemo feeds on a terminal` {
+@Suite(.timeLimit(.minutes(10))) struct `CoroutineDemo feeds on a terminal` {
   private let folder: ScratchFolder
 
   init() throws {

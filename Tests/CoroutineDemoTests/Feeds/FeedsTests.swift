@@ -7,7 +7,7 @@ import Testing
 @testable import CoroutineDemo
 
 /// The program as a process, with the built-in server and its faults.
-@Suite(.timeLimit(.minutes(5))) struct `CoroutineDemo feeds` {
+@Suite(.timeLimit(.minutes(10))) struct `CoroutineDemo feeds` {
   private let folder: ScratchFolder
 
   init() throws {

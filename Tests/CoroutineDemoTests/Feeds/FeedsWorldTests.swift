@@ -14,7 +14,7 @@ import FoundationNetworking
 /// The feed reader, its retries, its parser and its database in worlds whose network is divided.
 ///
 /// Everything is the program's own but the HTTP client: URLSession has sockets of its own, which no world sees.
-@Suite(.timeLimit(.minutes(5))) struct `Feeds over a bad network` {
+@Suite(.timeLimit(.minutes(10))) struct `Feeds over a bad network` {
   private static let feed = SmallFeed.text("Good", items: 1..<501, padding: 200) + "\n"
 
   /// A host with a feed of 500 items, which waits a second in the middle of each answer.

@@ -4,7 +4,7 @@ import Testing
 
 @testable import CoroutineDemo
 
-@Suite(.timeLimit(.minutes(5))) struct `CoroutineDemo items` {
+@Suite(.timeLimit(.minutes(10))) struct `CoroutineDemo items` {
   private let folder: ScratchFolder
   private let path: String
 

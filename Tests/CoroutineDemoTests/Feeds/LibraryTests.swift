@@ -5,7 +5,7 @@ import Testing
 
 @testable import CoroutineDemo
 
-@Suite(.timeLimit(.minutes(5))) struct `The library` {
+@Suite(.timeLimit(.minutes(10))) struct `The library` {
   private let folder: ScratchFolder
   private let library: Library
 

@@ -8,7 +8,7 @@ import Testing
 
 /// The time in which the reader makes items of a feed, compared with the time in which Foundation's parser calls a
 /// delegate that does nothing.
-@Suite(.serialized, .timeLimit(.minutes(5))) struct `The speed of parsing` {
+@Suite(.serialized, .timeLimit(.minutes(10))) struct `The speed of parsing` {
   /// The limit for an optimised build.
   ///
   /// The speed of a debug build is only printed.

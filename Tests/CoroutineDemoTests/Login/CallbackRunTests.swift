@@ -5,7 +5,7 @@ import Testing
 
 @testable import CoroutineDemo
 
-@Suite(.timeLimit(.minutes(5))) struct `A run with callbacks` {
+@Suite(.timeLimit(.minutes(10))) struct `A run with callbacks` {
   private struct Late: Error {}
 
   @Test func `ends once: what comes later changes neither the outcome nor the cleanup`() throws {

@@ -5,7 +5,7 @@ import Testing
 @testable import CoroutineDemo
 
 /// The same program on a terminal.
-@Suite(.timeLimit(.minutes(5))) struct `CoroutineDemo login on a terminal` {
+@Suite(.timeLimit(.minutes(10))) struct `CoroutineDemo login on a terminal` {
   private static let hideCursor = "\u{1B}[?25l"
   private static let showCursor = "\u{1B}[?25h"
 

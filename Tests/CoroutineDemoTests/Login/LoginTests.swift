@@ -6,7 +6,7 @@ import Testing
 @testable import CoroutineDemo
 
 /// The program as a process, with its outputs and its exit code.
-@Suite(.timeLimit(.minutes(5))) struct `CoroutineDemo login` {
+@Suite(.timeLimit(.minutes(10))) struct `CoroutineDemo login` {
   private static let styles = ["coroutine", "callbacks"]
 
   @Test(arguments: styles)

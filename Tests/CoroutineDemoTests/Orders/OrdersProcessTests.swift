@@ -8,7 +8,7 @@ import Testing
 @testable import CoroutineDemo
 
 /// The program as a process, with its server and its workers.
-@Suite(.timeLimit(.minutes(5))) struct `CoroutineDemo orders` {
+@Suite(.timeLimit(.minutes(10))) struct `CoroutineDemo orders` {
   private let small = ["--orders", "100", "--workers", "3", "--kills", "5"]
 
   /// A server of the test's own, which the program is told of.

@@ -6,7 +6,7 @@ import Testing
 @testable import CoroutineDemo
 
 /// The program as a process.
-@Suite(.timeLimit(.minutes(5))) struct `CoroutineDemo sequences` {
+@Suite(.timeLimit(.minutes(10))) struct `CoroutineDemo sequences` {
   @Test func `shows numbers, trees and orders`() async throws {
     let end = try await DemoProcess.run(["sequences", "fibonacci", "fringe", "permutations"])
     #expect(end.status == 0, "\(end.errors)")

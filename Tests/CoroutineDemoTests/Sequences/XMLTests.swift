@@ -5,7 +5,7 @@ import Testing
 
 @testable import CoroutineDemo
 
-@Suite(.timeLimit(.minutes(5))) struct `XML as a sequence` {
+@Suite(.timeLimit(.minutes(10))) struct `XML as a sequence` {
   private func stream(_ text: String) -> BytesInMemory { BytesInMemory(text.utf8) }
 
   @Test func `events come in the document's order`() {

@@ -10,7 +10,7 @@ import Testing
 import FoundationNetworking
 #endif
 
-@Suite(.timeLimit(.minutes(5))) struct `HTTP from a coroutine` {
+@Suite(.timeLimit(.minutes(10))) struct `HTTP from a coroutine` {
   @Test func `an answer comes back as a value, a refusal as an error with the site's words`() async throws {
     let server = try await TestServer { request in
       request.path == "/good"

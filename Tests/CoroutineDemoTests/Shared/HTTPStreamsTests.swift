@@ -10,7 +10,7 @@ import Testing
 import FoundationNetworking
 #endif
 
-@Suite(.timeLimit(.minutes(5))) struct `Answers that are read while they arrive` {
+@Suite(.timeLimit(.minutes(10))) struct `Answers that are read while they arrive` {
   /// Returns the answer to a request for the server's root.
   private static func read(from server: TestServer, longest: Int) async throws -> [UInt8] {
     let streams = HTTPStreams(connections: 1, longest: longest)

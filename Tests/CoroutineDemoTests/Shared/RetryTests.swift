@@ -6,7 +6,7 @@ import Testing
 
 @testable import CoroutineDemo
 
-@Suite(.simulated(.random(seeds: 20)), .timeLimit(.minutes(5))) struct `Trying again` {
+@Suite(.simulated(.random(seeds: 20)), .timeLimit(.minutes(10))) struct `Trying again` {
   private struct Temporary: Error, Equatable { var number: Int }
   private struct Permanent: Error {}
 

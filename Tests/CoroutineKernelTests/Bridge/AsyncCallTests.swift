@@ -21,7 +21,7 @@ private actor Elsewhere {
   func tag() -> String? { currentTag }
 }
 
-@Suite("co_await of async code", .timeLimit(.minutes(5)))
+@Suite("co_await of async code", .timeLimit(.minutes(10)))
 struct AsyncCallTests {
   @Test func `code that is ready at once leaves neither the thread nor the coroutine's turn`() async throws {
     let seen = try await onSerialQueue {

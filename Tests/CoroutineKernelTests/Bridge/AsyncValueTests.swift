@@ -1,7 +1,7 @@
 import Coroutine
 import Testing
 
-@Suite("Job.value", .timeLimit(.minutes(5)))
+@Suite("Job.value", .timeLimit(.minutes(10)))
 struct AsyncValueTests {
   @Test func `async code gets the value, before and after the end`() async throws {
     let gate = Gate()

@@ -4,7 +4,7 @@ import Testing
 
 @testable import Coroutine
 
-@Suite("The captures and results of blocking code", .timeLimit(.minutes(5)))
+@Suite("The captures and results of blocking code", .timeLimit(.minutes(10)))
 struct BlockingLifetimeTests {
   @Test func `the body is released before the coroutine continues`() async throws {
     let trace = Trace()

@@ -4,7 +4,7 @@ import Testing
 
 @testable import Coroutine
 
-@Suite("The pool of blocking threads", .timeLimit(.minutes(5)))
+@Suite("The pool of blocking threads", .timeLimit(.minutes(10)))
 struct BlockingPoolTests {
   @Test func `has no thread before it is used`() {
     BlockingPool(limit: 4).expect(threads: 0, idle: 0, queued: 0)

@@ -2,7 +2,7 @@ import Coroutine
 import Dispatch
 import Testing
 
-@Suite("co_blocking", .timeLimit(.minutes(5)))
+@Suite("co_blocking", .timeLimit(.minutes(10)))
 struct BlockingTests {
   @Test func `gives the work's value or its failure`() async throws {
     let seen = try await onCoroutine {

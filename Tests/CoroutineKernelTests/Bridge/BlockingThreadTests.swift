@@ -5,7 +5,7 @@ import Testing
 
 @testable import Coroutine
 
-@Suite("A thread for blocking code", .timeLimit(.minutes(5)))
+@Suite("A thread for blocking code", .timeLimit(.minutes(10)))
 struct BlockingThreadTests {
   @Test func `has a name that identifies its pool`() async throws {
     let name = try await onCoroutine { try co_blocking { text(of: "/proc/thread-self/comm") } }

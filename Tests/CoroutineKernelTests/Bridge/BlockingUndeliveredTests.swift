@@ -6,7 +6,7 @@ import Testing
 @testable import Coroutine
 
 /// What becomes of a value of blocking code that comes when nobody waits for it any more.
-@Suite("Undelivered results of blocking code", .timeLimit(.minutes(5)))
+@Suite("Undelivered results of blocking code", .timeLimit(.minutes(10)))
 struct BlockingUndeliveredTests {
   /// A way to give up a call whose body has begun; returns the outcome of the coroutine that has called.
   struct Route: Sendable, CustomTestStringConvertible {

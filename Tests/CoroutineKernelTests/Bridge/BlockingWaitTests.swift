@@ -6,7 +6,7 @@ import Testing
 @testable import Coroutine
 
 /// Bodies of blocking code that block in waits of the library: their threads do not count towards the limit meanwhile.
-@Suite("Waits in blocking code", .timeLimit(.minutes(5)))
+@Suite("Waits in blocking code", .timeLimit(.minutes(10)))
 struct BlockingWaitTests {
   /// A way to block the thread until the pool has run another body.
   struct Route: Sendable, CustomTestStringConvertible {

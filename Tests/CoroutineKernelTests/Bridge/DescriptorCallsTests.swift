@@ -6,7 +6,7 @@ import Testing
 @testable import Coroutine
 
 /// Counts the system calls of a process of its own by strace, which scripts/setup installs.
-@Suite("Waiting for descriptors: system calls", .timeLimit(.minutes(5)))
+@Suite("Waiting for descriptors: system calls", .timeLimit(.minutes(10)))
 struct DescriptorCallsTests {
   @Test(arguments: ["workers", "queue"])
   func `a wait after EAGAIN costs seven system calls, and on a worker no wake-up of a thread`(_ where: String)

@@ -6,7 +6,7 @@ import Testing
 
 @testable import Coroutine
 
-@Suite("Waiting for descriptors: several waiters at once", .timeLimit(.minutes(5)))
+@Suite("Waiting for descriptors: several waiters at once", .timeLimit(.minutes(10)))
 struct DescriptorCrowdTests {
   @Test func `all readers are woken, and those that find nothing wait again`() async throws {
     let pipe = PipePair()

@@ -26,7 +26,7 @@ private func eventDescriptor() throws -> Int32 {
   return unsafeBitCast(symbol, to: Make.self)(0, O_NONBLOCK | O_CLOEXEC)
 }
 
-@Suite("Waiting for descriptors: closing and reuse", .timeLimit(.minutes(5)))
+@Suite("Waiting for descriptors: closing and reuse", .timeLimit(.minutes(10)))
 struct DescriptorLifeTests {
   @Test func `an eventfd wakes its reader when it is signalled`() async throws {
     let event = try eventDescriptor()

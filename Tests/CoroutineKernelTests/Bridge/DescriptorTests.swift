@@ -2,7 +2,7 @@ import Coroutine
 import Glibc
 import Testing
 
-@Suite("co_untilReadable on descriptors", .timeLimit(.minutes(5)))
+@Suite("co_untilReadable on descriptors", .timeLimit(.minutes(10)))
 struct DescriptorTests {
   @Test func `readable: suspends until there is something to read`() async throws {
     let pipe = PipePair()

@@ -33,7 +33,7 @@ private func waiting(_ name: String, _ times: Int, _ wait: (Int) throws -> Void)
   return wrong
 }
 
-@Suite("A coroutine that waits inside Task.immediate", .timeLimit(.minutes(5)))
+@Suite("A coroutine that waits inside Task.immediate", .timeLimit(.minutes(10)))
 struct ImmediateTaskTests {
   @Test func `two coroutines of one queue each keep their Task and its bindings`() async throws {
     let queue = taggedQueue("tasks")

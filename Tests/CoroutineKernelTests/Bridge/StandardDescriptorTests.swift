@@ -4,7 +4,7 @@ import Glibc
 import Testing
 
 /// The library's descriptors in a process that was started with 0, 1 and 2 closed.
-@Suite("Descriptors of the library", .timeLimit(.minutes(5)))
+@Suite("Descriptors of the library", .timeLimit(.minutes(10)))
 struct StandardDescriptorTests {
   /// The ways in which the library makes a descriptor.
   enum Way: CaseIterable, Codable {

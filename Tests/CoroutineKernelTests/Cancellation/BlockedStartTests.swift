@@ -7,7 +7,7 @@ import Testing
 /// What has not begun ends at once, although its queue is blocked.
 ///
 /// Each test waits for that while it is.
-@Suite("Cancelled before the start, on a queue that is blocked", .timeLimit(.minutes(5)))
+@Suite("Cancelled before the start, on a queue that is blocked", .timeLimit(.minutes(10)))
 struct BlockedStartTests {
   private typealias Joined = @Sendable (Job<Int>) async -> String
 

@@ -2,7 +2,7 @@ import Coroutine
 import Dispatch
 import Testing
 
-@Suite("Cancelled before the start", .timeLimit(.minutes(5)))
+@Suite("Cancelled before the start", .timeLimit(.minutes(10)))
 struct CancelBeforeStartTests {
   @Test func `the body never runs, and join throws`() async throws {
     let trace = Trace()

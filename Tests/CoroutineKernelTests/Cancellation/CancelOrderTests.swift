@@ -3,7 +3,7 @@ import Dispatch
 import Testing
 
 /// A cancellation before the value ends the wait, however long the coroutine takes to notice.
-@Suite("Cancellation before the value", .timeLimit(.minutes(5)))
+@Suite("Cancellation before the value", .timeLimit(.minutes(10)))
 struct CancelOrderTests {
   /// Parks a coroutine in `wait` on a queue that then sleeps, does `act` from outside, and lets the queue wake again.
   private func outcomeOf(

@@ -1,7 +1,7 @@
 import Coroutine
 import Testing
 
-@Suite("Cancellation", .timeLimit(.minutes(5)))
+@Suite("Cancellation", .timeLimit(.minutes(10)))
 struct CancellationTests {
   @Test func `throws CancellationError when no reason is given, else the reason`() async throws {
     let seen = try await onSerialQueue {

@@ -6,7 +6,7 @@ import Testing
 
 /// `cancel()` of a job that has not begun ends the job within the call, and leaves code of the program to another
 /// thread (docs/evolution/0031).
-@Suite("Cancelled before the start, the code that is told later", .timeLimit(.minutes(5)))
+@Suite("Cancelled before the start, the code that is told later", .timeLimit(.minutes(10)))
 struct DeferredTellingTests {
   /// What tells code of the program of the end.
   enum Hearing: CaseIterable, Sendable {

@@ -4,7 +4,7 @@ import Testing
 @testable import Coroutine
 
 /// An interrupt (JobRecord.swift) in the inbox of a queue that the job has left, and on which nothing is live any more.
-@Suite("An interrupt of a job that has left a queue", .timeLimit(.minutes(5)))
+@Suite("An interrupt of a job that has left a queue", .timeLimit(.minutes(10)))
 struct LateInterruptTests {
   /// The scheduler of a queue whose only job has ended.
   ///

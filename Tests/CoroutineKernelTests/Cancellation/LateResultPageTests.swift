@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 /// The table of the article CancellationAndTime.md, "A result that comes too late", names the tests that keep its rows.
-@Suite("The page about results that come too late", .timeLimit(.minutes(5)))
+@Suite("The page about results that come too late", .timeLimit(.minutes(10)))
 struct LateResultPageTests {
   @Test func `names tests that exist`() throws {
     // This file lies three folders below the root.

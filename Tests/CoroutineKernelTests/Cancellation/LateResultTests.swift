@@ -4,7 +4,7 @@ import Testing
 @testable import Coroutine
 
 /// The table of the article CancellationAndTime.md, "A result that comes too late": dropped, or kept for somebody else.
-@Suite("A result that comes too late", .timeLimit(.minutes(5)))
+@Suite("A result that comes too late", .timeLimit(.minutes(10)))
 struct LateResultTests {
   final class Token: Sendable {
     private let onRelease: @Sendable () -> Void

@@ -2,7 +2,7 @@ import Coroutine
 import Testing
 
 /// A cancelled stack is unwound by the error that the wait throws, frame by frame, the innermost first.
-@Suite("Unwinding", .timeLimit(.minutes(5)))
+@Suite("Unwinding", .timeLimit(.minutes(10)))
 struct UnwindingTests {
   /// Holds an object and has a defer on each level, and suspends at the bottom.
   @inline(never)

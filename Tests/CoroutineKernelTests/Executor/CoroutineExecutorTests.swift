@@ -5,7 +5,7 @@ import Testing
 
 @testable import Coroutine
 
-@Suite("CoroutineExecutor", .timeLimit(.minutes(5)))
+@Suite("CoroutineExecutor", .timeLimit(.minutes(10)))
 struct CoroutineExecutorTests {
   @Test func `two executors of one queue are equal, and one serial executor to Swift`() {
     let queue = taggedQueue("equal")

@@ -88,7 +88,7 @@ enum Ending: CaseIterable {
   }
 }
 
-@Suite("co_isolated on an actor that is busy", .timeLimit(.minutes(5)))
+@Suite("co_isolated on an actor that is busy", .timeLimit(.minutes(10)))
 struct IsolatedBusyTests {
   /// Real time: no world makes the thread of an actor block.
   @Test(.tags(.realClock), arguments: TaskActor.allCases, Ending.allCases)
@@ -305,7 +305,7 @@ private actor SteppedActor {
   init(_ executor: Stepped) { self.executor = executor }
 }
 
-@Suite("co_isolated against cancellation, in every order", .timeLimit(.minutes(5)))
+@Suite("co_isolated against cancellation, in every order", .timeLimit(.minutes(10)))
 struct IsolatedOrdersTests {
   @Test(arguments: [Ending.deadline, .jobCancel, .scopeCancel])
   func `either the body runs and its value is returned, or it never runs and the call throws`(

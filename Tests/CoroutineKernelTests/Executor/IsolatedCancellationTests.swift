@@ -35,7 +35,7 @@ private actor Asked {
   }
 }
 
-@Suite("The cancellation of co_isolated", .timeLimit(.minutes(5)))
+@Suite("The cancellation of co_isolated", .timeLimit(.minutes(10)))
 struct IsolatedCancellationTests {
   @Test func `on the way to the actor's queue the call throws on its own queue, and the body does not run`()
     async throws

@@ -28,7 +28,7 @@ private actor Vault {
   }
 }
 
-@Suite("co_isolated: who comes when", .timeLimit(.minutes(5)))
+@Suite("co_isolated: who comes when", .timeLimit(.minutes(10)))
 struct IsolatedOrderTests {
   @Test func `no body begins while another one is on the stack`() async throws {
     let queue = taggedQueue("nested body")

@@ -4,7 +4,7 @@ import Testing
 
 @testable import Coroutine
 
-@Suite("co_isolated", .timeLimit(.minutes(5)))
+@Suite("co_isolated", .timeLimit(.minutes(10)))
 struct IsolatedTests {
   @Test func `on the actor's queue the body runs at once`() async throws {
     let queue = taggedQueue("ledger")

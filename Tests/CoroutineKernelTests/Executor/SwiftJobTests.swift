@@ -5,7 +5,7 @@ import Testing
 @testable import Coroutine
 
 /// Canaries of docs/unsafe.md.
-@Suite("Swift's jobs", .timeLimit(.minutes(5)))
+@Suite("Swift's jobs", .timeLimit(.minutes(10)))
 struct SwiftJobTests {
   @Test func `the words that Swift leaves to executors are where SwiftJobHeader says`() async {
     let seen = await withCheckedContinuation { continuation in

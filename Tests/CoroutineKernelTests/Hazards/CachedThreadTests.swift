@@ -77,7 +77,7 @@ private func lockAndWait(_ count: ThreadMutex<Int>, _ threads: Threads) throws {
 }
 
 /// Hazard 18: an optimised function keeps the address of a thread-local over its waits.
-@Suite("Code of a program that keeps the address of a thread-local", .timeLimit(.minutes(5)))
+@Suite("Code of a program that keeps the address of a thread-local", .timeLimit(.minutes(10)))
 struct CachedThreadTests {
   // If this fails, the compiler reads the address anew, or Mutex is not inlined any more: then the hazard is over. Real
   // time, here and below, because other threads than those of a world lock.

@@ -40,7 +40,7 @@ struct Start: CustomTestStringConvertible {
 /// Sends itself SIGTERM, and goes on only if that is blocked.
 private let endsItself = "kill -TERM $$; exit 3"
 
-@Suite("A child process", .timeLimit(.minutes(5)))
+@Suite("A child process", .timeLimit(.minutes(10)))
 struct ChildrenTests {
   @Test(arguments: StartPlace.allCases, Start.all)
   func `is ended by SIGTERM`(_ place: StartPlace, _ start: Start) async throws {

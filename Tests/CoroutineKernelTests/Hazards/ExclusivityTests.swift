@@ -5,7 +5,7 @@ import Testing
 ///
 /// A coroutine that suspends within an access must take its part of that list along: otherwise another coroutine's
 /// access is reported as a violation, or the list is corrupted on another thread.
-@Suite("Exclusivity across suspensions", .timeLimit(.minutes(5)))
+@Suite("Exclusivity across suspensions", .timeLimit(.minutes(10)))
 struct ExclusivityTests {
   private final class Box: @unchecked Sendable {
     // Sound because all accesses come from coroutines of one serial queue, or from one coroutine that moves.

@@ -12,7 +12,7 @@ private func trapsHere(_ values: [Int], _ index: Int) -> Int { values[index] &+ 
 private func givesUp() { abort() }
 
 /// The line about a coroutine whose thread gets a fatal signal.
-@Suite("A coroutine that gets a fatal signal", .timeLimit(.minutes(5)))
+@Suite("A coroutine that gets a fatal signal", .timeLimit(.minutes(10)))
 struct FatalSignalTests {
   private static func line(_ result: ExitTest.Result?) -> (line: String, all: String) {
     let words = String(decoding: result?.standardErrorContent ?? [], as: UTF8.self)

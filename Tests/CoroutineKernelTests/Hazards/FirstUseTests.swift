@@ -32,7 +32,7 @@ private enum Part: String, CaseIterable, CustomTestStringConvertible {
 }
 
 // ThreadSanitizer ends a child of many threads.
-@Suite("A fork before the first use", .enabled(if: !hasThreadSanitizer), .timeLimit(.minutes(5)))
+@Suite("A fork before the first use", .enabled(if: !hasThreadSanitizer), .timeLimit(.minutes(10)))
 struct FirstUseTests {
   @Test(arguments: Part.allCases)
   private func `leaves the runtime to the child`(_ part: Part) async throws {

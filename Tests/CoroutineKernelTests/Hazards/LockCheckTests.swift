@@ -9,7 +9,7 @@ import Testing
 @Suite(
   "A lock that is held for too long ends a debug build with a sentence",
   .enabled(if: cts_checks_allocations()),
-  .timeLimit(.minutes(5))
+  .timeLimit(.minutes(10))
 )
 struct LockCheckTests {
   @Test func `an allocation under a spin lock`() async throws {

@@ -21,7 +21,7 @@ extension ExitTest.Condition {
   }
 }
 
-@Suite("A coroutine that overflows its stack", .timeLimit(.minutes(5)))
+@Suite("A coroutine that overflows its stack", .timeLimit(.minutes(10)))
 struct OverflowTests {
   @Test func `is named in the report, on a queue and on the shared scheduler`() async {
     let onQueue = await #expect(processExitsWith: .overflow, observing: [\.standardErrorContent]) {

@@ -8,7 +8,7 @@ private enum Request {
 }
 
 /// Values that libraries keep in task-locals (loggers, spans, identities) must never leak into another coroutine.
-@Suite("Task-locals in coroutines", .timeLimit(.minutes(5)))
+@Suite("Task-locals in coroutines", .timeLimit(.minutes(10)))
 struct TaskLocalTests {
   @Test func `two coroutines on one queue keep their own task-locals across a yield`() async throws {
     let seen = try await onSerialQueue {

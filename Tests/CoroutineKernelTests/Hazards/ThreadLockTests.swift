@@ -19,7 +19,7 @@ private final class Guarded: @unchecked Sendable {
 /// Taken by a thread of the parent for ever.
 private let orphaned = Guarded()
 
-@Suite("The lock that may sleep", .timeLimit(.minutes(5)))
+@Suite("The lock that may sleep", .timeLimit(.minutes(10)))
 struct ThreadLockTests {
   // A thread that holds the lock for longer than others spin makes them sleep.
   @Test(.tags(.realClock)) func `excludes other threads, whether they spin or sleep`() {

@@ -55,7 +55,7 @@ private final class User: Sendable {
 }
 
 /// Hazard 19: Swift makes a global, or a static property, under a lock that belongs to a thread.
-@Suite("A value whose initialiser waits", .timeLimit(.minutes(5)))
+@Suite("A value whose initialiser waits", .timeLimit(.minutes(10)))
 struct WaitingInitialiserTests {
   // The deadline is real, here and below: that something never happens cannot be seen otherwise.
   @Test(.tags(.realClock)) func `a static let stops its own thread, when the next coroutine there wants it`() async {

@@ -3,7 +3,7 @@ import Dispatch
 import Synchronization
 import Testing
 
-@Suite("A host of another library", .timeLimit(.minutes(5)))
+@Suite("A host of another library", .timeLimit(.minutes(10)))
 struct HostedTests {
   @Test func `coroutines run on the host's thread, one at a time, whatever wakes them`() async throws {
     let loop = Loop()

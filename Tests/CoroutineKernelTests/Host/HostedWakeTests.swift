@@ -11,7 +11,7 @@ private func launchWaiter(_ host: HostedScheduler, _ waiters: HostedWaiters, _ t
   }
 }
 
-@Suite("A host that runs what it wakes", .timeLimit(.minutes(5)))
+@Suite("A host that runs what it wakes", .timeLimit(.minutes(10)))
 struct HostedWakeTests {
   /// Calls `body` on the loop's thread, in calls of their own, until it returns a value.
   private func call<Value: Sendable>(_ loop: Loop, _ body: @escaping @Sendable () -> Value?) async throws -> Value {

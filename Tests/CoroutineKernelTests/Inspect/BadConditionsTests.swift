@@ -5,7 +5,7 @@ import Testing
 @testable import Coroutine
 
 /// The tools in a forked child, and without memory.
-@Suite("The tools under bad conditions", .timeLimit(.minutes(5)))
+@Suite("The tools under bad conditions", .timeLimit(.minutes(10)))
 struct BadConditionsTests {
   /// What an operator can ask for; true if each answer has its form.
   private static func asksEverything() -> Bool {

@@ -3,7 +3,7 @@ import Testing
 @testable import Coroutine
 
 /// The graph of a search, against its definition.
-@Suite("The graph of waits", .timeLimit(.minutes(5)))
+@Suite("The graph of waits", .timeLimit(.minutes(10)))
 struct DeadlockGraphTests {
   private typealias Wait = DeadlockGraph.Wait
 

@@ -4,7 +4,7 @@ import Testing
 @testable import Coroutine
 
 /// Circles of coroutines that wait for one another, and waits that look like one and are none.
-@Suite("CoroutineRuntime.deadlocks", .timeLimit(.minutes(5)))
+@Suite("CoroutineRuntime.deadlocks", .timeLimit(.minutes(10)))
 struct DeadlockTests {
   private typealias Question = Reply<Int>
 

@@ -5,7 +5,7 @@ import Testing
 @testable import Coroutine
 
 /// The search beside coroutines that run on several threads: in a world nothing changes while it reads.
-@Suite("Deadlocks on threads", .timeLimit(.minutes(5)))
+@Suite("Deadlocks on threads", .timeLimit(.minutes(10)))
 struct DeadlockThreadTests {
   /// Coroutines that take random locks inside of one another, for ever.
   private final class Program: Sendable {

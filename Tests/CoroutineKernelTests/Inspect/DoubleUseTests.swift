@@ -3,7 +3,7 @@ import Testing
 
 /// Each test runs in a separate process: the error of a second use has no identity, so the test must receive every
 /// error.
-@Suite("A second use is reported with its origin", .timeLimit(.minutes(5)))
+@Suite("A second use is reported with its origin", .timeLimit(.minutes(10)))
 struct DoubleUseTests {
   @Test func `of a resumer, with the name and the launch site of the waiting coroutine, also after its end`()
     async throws

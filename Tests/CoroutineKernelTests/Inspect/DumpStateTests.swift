@@ -5,7 +5,7 @@ import Testing
 @testable import Coroutine
 
 /// A dump's line about a coroutine: its state, the source and duration of its wait, and its queue.
-@Suite("CoroutineRuntime.dump: states", .timeLimit(.minutes(5)))
+@Suite("CoroutineRuntime.dump: states", .timeLimit(.minutes(10)))
 struct DumpStateTests {
   /// The lines of a dump that `body` takes, in virtual time, without their launch places.
   private func lines(_ body: @escaping @Sendable (_ dump: () -> Void) throws -> Void) async throws -> [String] {

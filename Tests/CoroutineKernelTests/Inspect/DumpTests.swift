@@ -4,7 +4,7 @@ import Glibc
 import Testing
 
 // In processes of their own: a dump of everything lists, and holds for a moment, the coroutines of all tests.
-@Suite("CoroutineRuntime.dump and liveCount", .timeLimit(.minutes(5)))
+@Suite("CoroutineRuntime.dump and liveCount", .timeLimit(.minutes(10)))
 struct DumpTests {
   @Test func `lists a parked coroutine by id, name, queue and launch site`() async {
     await #expect(processExitsWith: .success) {

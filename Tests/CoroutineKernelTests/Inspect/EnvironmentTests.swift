@@ -4,7 +4,7 @@ import Testing
 @testable import Coroutine
 
 /// The environment variables of the tools: what a program gets without a line of code.
-@Suite("COROUTINE_DUMP and COROUTINE_RECORD", .timeLimit(.minutes(5)))
+@Suite("COROUTINE_DUMP and COROUTINE_RECORD", .timeLimit(.minutes(10)))
 struct EnvironmentTests {
   @Test func `COROUTINE_DUMP makes SIGUSR2 write the stacks in groups`() async {
     await #expect(processExitsWith: .success) {

@@ -4,7 +4,7 @@ import Testing
 @testable import Coroutine
 
 /// What users have named, in every text of the library.
-@Suite("A text of the user's in a line of the library", .timeLimit(.minutes(5)))
+@Suite("A text of the user's in a line of the library", .timeLimit(.minutes(10)))
 struct EscapeTests {
   @Test func `is escaped as in a literal`() {
     #expect(Hostile.text.asName == Hostile.name)

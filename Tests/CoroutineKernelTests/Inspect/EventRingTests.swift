@@ -3,7 +3,7 @@ import Testing
 
 @testable import Coroutine
 
-@Suite("EventRing", .timeLimit(.minutes(5)))
+@Suite("EventRing", .timeLimit(.minutes(10)))
 struct EventRingTests {
   private func ring(_ capacity: Int) -> EventRing {
     EventRing("test", number: 1, bytes: capacity * EventRing.bytesOfEvent, recording: 1, start: 0)!

@@ -5,7 +5,7 @@ import Testing
 
 /// A CancellationError is silent only in the coroutine that was cancelled; in any other one it is a failure, which the
 /// unhandled-error hook gets if nobody else does.
-@Suite("A cancellation of somebody else", .timeLimit(.minutes(5)))
+@Suite("A cancellation of somebody else", .timeLimit(.minutes(10)))
 struct ForeignCancellationTests {
   /// The ways in which work ends that nobody waits for, and through which a cancellation of somebody else may come.
   private enum Route: String, CaseIterable {

@@ -7,7 +7,7 @@ import Testing
 @testable import Coroutine
 
 /// The two halves of the argument in Inspection.swift.
-@Suite("How a dump retains the source of a wait", .timeLimit(.minutes(5)))
+@Suite("How a dump retains the source of a wait", .timeLimit(.minutes(10)))
 struct InspectionTests {
   /// Objects that a dump inspects, and that show when their deinit continues.
   static let kinds: [@Sendable (_ owned: Tracked) -> AnyObject] = [

@@ -8,7 +8,7 @@ import Testing
 @testable import Coroutine
 
 // In processes of their own, because the counters are the process's.
-@Suite("CoroutineRuntime.metrics", .timeLimit(.minutes(5)))
+@Suite("CoroutineRuntime.metrics", .timeLimit(.minutes(10)))
 struct MetricsTests {
   @Test func `launches, ends, failures and cancellations are counted, on queues, workers, hosts and in worlds`() async {
     await #expect(processExitsWith: .success) {

@@ -5,7 +5,7 @@ import Testing
 @testable import Coroutine
 
 // In processes of their own: a profile has the coroutines of all tests.
-@Suite("CoroutineRuntime.profile", .timeLimit(.minutes(5)))
+@Suite("CoroutineRuntime.profile", .timeLimit(.minutes(10)))
 struct ProfileTests {
   @Test func `the sum of the live profile is liveCount, with and without stacks`() async {
     await #expect(processExitsWith: .success) {

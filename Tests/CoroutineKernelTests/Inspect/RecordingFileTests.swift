@@ -6,7 +6,7 @@ import Testing
 /// What the flight recorder writes when something happens.
 ///
 /// Each in a process of its own, because there is one recorder; stalls are found by the real clock.
-@Suite("Files of the flight recorder", .timeLimit(.minutes(5)), .tags(.realClock))
+@Suite("Files of the flight recorder", .timeLimit(.minutes(10)), .tags(.realClock))
 struct RecordingFileTests {
   @Test func `a stall is written about, with the events before it, four times at most`() async throws {
     let folder = try Folder()

@@ -7,7 +7,7 @@ import Testing
 @testable import Coroutine
 
 // In processes of their own, because there is one recorder.
-@Suite("The flight recorder", .timeLimit(.minutes(5)))
+@Suite("The flight recorder", .timeLimit(.minutes(10)))
 struct RecordingTests {
   @Test func `a recording has the runs, the waits and an arrow from a wake-up to its run`() async {
     await #expect(processExitsWith: .success) {

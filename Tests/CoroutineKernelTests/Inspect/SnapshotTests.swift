@@ -4,7 +4,7 @@ import Testing
 @testable import Coroutine
 
 /// The values of a snapshot, beside the text of a dump.
-@Suite("CoroutineRuntime.snapshot", .timeLimit(.minutes(5)))
+@Suite("CoroutineRuntime.snapshot", .timeLimit(.minutes(10)))
 struct SnapshotTests {
   typealias Entry = CoroutineRuntime.Snapshot.Coroutine
 

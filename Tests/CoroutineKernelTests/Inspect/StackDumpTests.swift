@@ -19,7 +19,7 @@ private func waitsInB(_ gate: Gate, _ trace: Flag) throws {
 }
 
 /// The two forms of a snapshot for others: grouped text, and JSON.
-@Suite("Grouped dumps and JSON", .timeLimit(.minutes(5)))
+@Suite("Grouped dumps and JSON", .timeLimit(.minutes(10)))
 struct StackDumpTests {
   @Test(.enabled(if: !isSanitized)) func `equal stacks and waits are one group, the largest first`() async throws {
     let text = try await onCoroutine(on: taggedQueue("dump.stacks")) {

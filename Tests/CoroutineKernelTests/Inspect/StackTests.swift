@@ -50,7 +50,7 @@ private func positions(_ wanted: [String], in names: [String]) -> [Int]? {
 }
 
 /// Where parked coroutines are.
-@Suite("Stacks of parked coroutines", .timeLimit(.minutes(5)), .enabled(if: !isSanitized))
+@Suite("Stacks of parked coroutines", .timeLimit(.minutes(10)), .enabled(if: !isSanitized))
 struct StackTests {
   @Test func `a stack has the calls from the wait to the first function, by name`() async throws {
     let (gate, trace) = (Gate(), Flag())

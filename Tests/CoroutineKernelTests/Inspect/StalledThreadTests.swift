@@ -8,7 +8,7 @@ import Testing
 /// Which thread stalls, and where its coroutine is; queues of the program; the line that is written without a handler.
 ///
 /// Each in a process of its own, because the handler is the process's. The watch looks at threads by the real clock.
-@Suite("A stalled thread", .timeLimit(.minutes(5)), .tags(.realClock))
+@Suite("A stalled thread", .timeLimit(.minutes(10)), .tags(.realClock))
 struct StalledThreadTests {
   @Test func `that computes is named, with the frames of its coroutine`() async throws {
     let result = await #expect(processExitsWith: .success, observing: [\.standardErrorContent]) {

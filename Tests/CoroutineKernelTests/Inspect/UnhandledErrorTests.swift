@@ -1,7 +1,7 @@
 import Coroutine
 import Testing
 
-@Suite("The unhandled-error hook", .timeLimit(.minutes(5)))
+@Suite("The unhandled-error hook", .timeLimit(.minutes(10)))
 struct UnhandledErrorTests {
   @Test func `receives a failure that is never joined, once, with the job's name`() async throws {
     let errors = UnhandledErrors()

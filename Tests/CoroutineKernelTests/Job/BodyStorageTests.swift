@@ -53,7 +53,7 @@ private func overwriteStack(_ value: UInt8) -> Int {
 /// A body lies where its result will lie, until it is taken.
 ///
 /// Each way to its end releases its captures once.
-@Suite("The body of a job", .timeLimit(.minutes(5)))
+@Suite("The body of a job", .timeLimit(.minutes(10)))
 struct BodyStorageTests {
   @Test func `is released once when it has run`() async throws {
     let ends = Ends()

@@ -26,7 +26,7 @@ private struct Wide: Sendable, Equatable {
 private let tenant = CoroutineLocal(default: "none")
 
 /// A launched coroutine sees the bindings of its launcher.
-@Suite("Context that crosses", .timeLimit(.minutes(5)))
+@Suite("Context that crosses", .timeLimit(.minutes(10)))
 struct ContextTests {
   @Test func `a coroutine sees the task-locals of its launch, from a Task, a thread and a coroutine`() async throws {
     let fromTask = await Log.$metadata.withValue(["id": "task"]) {

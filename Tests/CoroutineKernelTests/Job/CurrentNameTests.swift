@@ -6,7 +6,7 @@ import Testing
 @testable import Coroutine
 
 /// The name that a coroutine gives itself, on every route to a report.
-@Suite("co_current.name", .timeLimit(.minutes(5)))
+@Suite("co_current.name", .timeLimit(.minutes(10)))
 struct CurrentNameTests {
   private func load(_ file: String) throws { #expect(co_current.name == "importing \(file)") }
 

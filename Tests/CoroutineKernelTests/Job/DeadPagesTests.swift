@@ -34,7 +34,7 @@ private struct DeepCrowd {
 }
 
 /// In processes of their own, because a sweep is over all coroutines of a process.
-@Suite("The dead pages of parked coroutines", .timeLimit(.minutes(5)), .enabled(if: !isSanitized))
+@Suite("The dead pages of parked coroutines", .timeLimit(.minutes(10)), .enabled(if: !isSanitized))
 struct DeadPagesTests {
   @Test func `a parked coroutine keeps the pages of its frames, and none below them`() async {
     await #expect(processExitsWith: .success) {

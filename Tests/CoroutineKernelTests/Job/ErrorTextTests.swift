@@ -2,7 +2,7 @@ import Coroutine
 import CoroutineTesting
 import Testing
 
-@Suite("Errors print as sentences", .timeLimit(.minutes(5)))
+@Suite("Errors print as sentences", .timeLimit(.minutes(10)))
 struct ErrorTextTests {
   struct Cause: Error, CustomStringConvertible { var description: String { "the disk is full" } }
 

@@ -1,7 +1,7 @@
 import Coroutine
 import Testing
 
-@Suite("Job.finally", .timeLimit(.minutes(5)))
+@Suite("Job.finally", .timeLimit(.minutes(10)))
 struct FinallyTests {
   /// Ends a job in one way; `finally` must run after each.
   enum Ending: CaseIterable {

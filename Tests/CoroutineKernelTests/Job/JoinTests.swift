@@ -1,7 +1,7 @@
 import Coroutine
 import Testing
 
-@Suite("Job.join", .timeLimit(.minutes(5)))
+@Suite("Job.join", .timeLimit(.minutes(10)))
 struct JoinTests {
   @Test func `any number of joiners, before and after the end, get the same result`() async throws {
     let seen = try await onSerialQueue {

@@ -10,7 +10,7 @@ private struct Department: LaunchTarget {
   var _destination: _LaunchDestination { queue._destination }
 }
 
-@Suite("Targets of launches and switches", .timeLimit(.minutes(5)))
+@Suite("Targets of launches and switches", .timeLimit(.minutes(10)))
 struct LaunchTargetTests {
   /// Names what runs the caller.
   private static func here(_ loop: Loop) -> String {

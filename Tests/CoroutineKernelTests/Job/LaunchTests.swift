@@ -2,7 +2,7 @@ import Coroutine
 import Dispatch
 import Testing
 
-@Suite("co_launch", .timeLimit(.minutes(5)))
+@Suite("co_launch", .timeLimit(.minutes(10)))
 struct LaunchTests {
   @Test func `a queued body never runs before co_launch returns`() async throws {
     let trace = Trace()

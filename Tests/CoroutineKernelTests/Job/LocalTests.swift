@@ -2,7 +2,7 @@ import Coroutine
 import Dispatch
 import Testing
 
-@Suite("CoroutineLocal", .timeLimit(.minutes(5)))
+@Suite("CoroutineLocal", .timeLimit(.minutes(10)))
 struct LocalTests {
   @Test func `has its default value without a binding`() async throws {
     let local = CoroutineLocal(default: "default")

@@ -1,7 +1,7 @@
 import Coroutine
 import Testing
 
-@Suite("Stack sizes", .timeLimit(.minutes(5)))
+@Suite("Stack sizes", .timeLimit(.minutes(10)))
 struct StackSizeTests {
   @Test(arguments: [0, 1, 16 * 1024, 16 * 1024 + 1, 100_000, 512 * 1024, 1 << 20, 16 << 20])
   func `a size is rounded up to a class that holds it`(bytes: Int) async throws {

@@ -1,7 +1,7 @@
 import Coroutine
 import Testing
 
-@Suite("Start modes", .timeLimit(.minutes(5)))
+@Suite("Start modes", .timeLimit(.minutes(10)))
 struct StartModeTests {
   // MARK: immediate
 

@@ -5,7 +5,7 @@ import Testing
 @testable import Coroutine
 
 /// The C core's states of the stack that a job runs on.
-@Suite("A job's context", .timeLimit(.minutes(5)))
+@Suite("A job's context", .timeLimit(.minutes(10)))
 struct StateTests {
   @Test func `it is running while the job runs, and suspended while the job waits`() async throws {
     let states = try await onSerialQueue {

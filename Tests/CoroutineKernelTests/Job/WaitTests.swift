@@ -2,7 +2,7 @@ import Coroutine
 import Dispatch
 import Testing
 
-@Suite("Job.blockingWait", .timeLimit(.minutes(5)))
+@Suite("Job.blockingWait", .timeLimit(.minutes(10)))
 struct WaitTests {
   @Test func `a plain thread waits for the value`() async throws {
     let value = try await onOwnThread {

@@ -6,7 +6,7 @@ import Testing
 @testable import Coroutine
 
 /// What becomes of a program whose main coroutine is run by `co_main`.
-@Suite(.timeLimit(.minutes(5)))
+@Suite(.timeLimit(.minutes(10)))
 struct MainCoroutineTests {
   /// Not async, as a program's main function.
   private static func main(within duration: Duration = .seconds(50), _ body: @escaping @Sendable () throws -> Void) {

@@ -4,7 +4,7 @@ import Foundation
 import Testing
 
 /// Each test runs a program of its own, whose main thread waits.
-@Suite("A wait of the main thread", .timeLimit(.minutes(5)))
+@Suite("A wait of the main thread", .timeLimit(.minutes(10)))
 struct MainThreadTests {
   @Test(arguments: ["main actor", "switch", "sync", "callback", "promise", "neither"])
   func `serves the main queue meanwhile`(_ way: String) async throws {

@@ -13,7 +13,7 @@ private let othersCount = Atomic<Int>(0)
 nonisolated(unsafe) private var before = sigaction()
 
 /// Each test in a process of its own, since signals are the process's.
-@Suite(.timeLimit(.minutes(5)))
+@Suite(.timeLimit(.minutes(10)))
 struct SignalTests {
   @Test func `a channel receives the signals it is for`() async {
     await #expect(processExitsWith: .exitCode(7)) {

@@ -4,7 +4,7 @@ import Testing
 @testable import Coroutine
 
 /// Scheduler.swift: what a worker does with the coroutines that one look at its descriptors has woken.
-@Suite("Batches of events", .timeLimit(.minutes(5)))
+@Suite("Batches of events", .timeLimit(.minutes(10)))
 struct BatchTests {
   @Test func `a batch is held, unless it is expected to last longer than a time slice`() async throws {
     let pool = ownWorkers("batch", count: 1)

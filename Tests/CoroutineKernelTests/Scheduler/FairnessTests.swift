@@ -8,7 +8,7 @@ import Testing
 ///
 /// How late they are is counted in turns of the coroutines that keep the queue busy, and not in time: a thread that
 /// gets no processor takes no turns either.
-@Suite(.tags(.realClock), .timeLimit(.minutes(5)), .serialized)
+@Suite(.tags(.realClock), .timeLimit(.minutes(10)), .serialized)
 struct FairnessTests {
   /// The turns of two coroutines that wake each other for ever.
   private final class PingPong: Sendable {

@@ -5,7 +5,7 @@ import Testing
 @testable import Coroutine
 
 /// A coroutine none of whose waits has to wait never switches by itself.
-@Suite("A coroutine whose waits are satisfied at once", .timeLimit(.minutes(5)))
+@Suite("A coroutine whose waits are satisfied at once", .timeLimit(.minutes(10)))
 struct GivingWayTests {
   // What a busy queue lets run is a matter of its time slice. A timeout is no wait: it runs its body at once.
   @Test(.tags(.realClock), arguments: WaitingVerb.allCases.filter { $0 != .timeout })

@@ -4,7 +4,7 @@ import Testing
 @testable import Coroutine
 
 /// Handlers run between the coroutines of a queue, and must not keep it to themselves.
-@Suite(.timeLimit(.minutes(5)))
+@Suite(.timeLimit(.minutes(10)))
 struct HandlerPacingTests {
   @Test func `handlers that always add handlers give the queue back`() async throws {
     let queue = DispatchQueue(label: "handlers")

@@ -5,7 +5,7 @@ import Testing
 
 @Suite(
   "Idle spin",
-  .timeLimit(.minutes(5)),
+  .timeLimit(.minutes(10)),
   .enabled(if: Processors.usable > 1, "one processor: nobody could send anything")
 )
 struct IdleSpinTests {

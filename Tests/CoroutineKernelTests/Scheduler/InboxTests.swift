@@ -3,7 +3,7 @@ import Testing
 @testable import Coroutine
 
 /// The inbox of a scheduler.
-@Suite(.timeLimit(.minutes(5)))
+@Suite(.timeLimit(.minutes(10)))
 struct InboxTests {
   /// A piece of work with a number.
   ///

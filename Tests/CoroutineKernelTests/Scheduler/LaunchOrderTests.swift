@@ -6,7 +6,7 @@ import Testing
 
 /// The order in which a worker of the shared scheduler runs jobs; here in a pool of one worker, so that there is no
 /// stealing.
-@Suite(.timeLimit(.minutes(5)))
+@Suite(.timeLimit(.minutes(10)))
 struct LaunchOrderTests {
   private let queue: DispatchQueue
 

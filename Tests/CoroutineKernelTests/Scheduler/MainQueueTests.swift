@@ -8,7 +8,7 @@ private let key = DispatchSpecificKey<Bool>()
 /// queue.
 ///
 /// The consumer's program tests the main queue under a run loop, where it is the main thread.
-@Suite("The main queue", .timeLimit(.minutes(5)))
+@Suite("The main queue", .timeLimit(.minutes(10)))
 struct MainQueueTests {
   // In a world every queue runs on the world's thread.
   @Test(.tags(.realClock)) func `runs coroutines, before and after each kind of wait`() async throws {

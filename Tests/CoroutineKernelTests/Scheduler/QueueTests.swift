@@ -2,7 +2,7 @@ import Coroutine
 import Dispatch
 import Testing
 
-@Suite("Queues", .timeLimit(.minutes(5)))
+@Suite("Queues", .timeLimit(.minutes(10)))
 struct QueueTests {
   @Test func `code between two suspensions is atomic on a serial queue, for coroutines and blocks`() async throws {
     let queue = taggedQueue("serial")

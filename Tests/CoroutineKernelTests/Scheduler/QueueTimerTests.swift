@@ -4,7 +4,7 @@ import Testing
 @testable import Coroutine
 
 /// The number of times that a scheduler is woken for its timers.
-@Suite(.timeLimit(.minutes(5)))
+@Suite(.timeLimit(.minutes(10)))
 struct QueueTimerTests {
   private let timer = QueueTimer(DispatchQueue(label: "alarm"))
   private let millisecond: UInt64 = 1_000_000

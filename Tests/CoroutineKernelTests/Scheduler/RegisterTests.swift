@@ -3,7 +3,7 @@ import Testing
 @testable import Coroutine
 
 /// Values that the compiler keeps in registers over a switch: the switch must declare all that it does not preserve.
-@Suite("Registers over a switch", .timeLimit(.minutes(5)))
+@Suite("Registers over a switch", .timeLimit(.minutes(10)))
 struct RegisterTests {
   @Test func `vectors, doubles and integers belong to one coroutine`() async throws {
     let sums = try await onSerialQueue {

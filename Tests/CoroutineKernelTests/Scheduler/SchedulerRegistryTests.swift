@@ -4,7 +4,7 @@ import Testing
 
 @testable import Coroutine
 
-@Suite("The scheduler of a queue", .timeLimit(.minutes(5)))
+@Suite("The scheduler of a queue", .timeLimit(.minutes(10)))
 struct SchedulerRegistryTests {
   /// Without this, 1 to 2 % of the rounds found a scheduler that did not recognise its queue.
   @Test func `a scheduler that is found through its queue is complete, so wait throws wouldDeadlock`() async throws {

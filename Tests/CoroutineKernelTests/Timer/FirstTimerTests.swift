@@ -6,7 +6,7 @@ import Testing
 @testable import Coroutine
 
 /// Each test runs in a separate process, which may open no further descriptor.
-@Suite("The first timer of a process", .timeLimit(.minutes(5)))
+@Suite("The first timer of a process", .timeLimit(.minutes(10)))
 struct FirstTimerTests {
   // The first timer of a process is one of Dispatch.
   @Test(.tags(.realClock)) func `fires even if no descriptor is left, if the runtime has started before`() async {

@@ -4,7 +4,7 @@ import Testing
 @testable import CoroutineTesting
 
 /// Compares the wheel with a sorted list.
-@Suite(.timeLimit(.minutes(5)))
+@Suite(.timeLimit(.minutes(10)))
 struct TimerWheelTests {
   /// Nodes at fixed addresses, each with its number in its epoch.
   private final class Nodes {

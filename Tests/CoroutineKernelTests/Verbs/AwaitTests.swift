@@ -5,7 +5,7 @@ private enum Request {
   @TaskLocal static var user = "nobody"
 }
 
-@Suite("co_await", .timeLimit(.minutes(5)))
+@Suite("co_await", .timeLimit(.minutes(10)))
 struct AwaitTests {
   // MARK: awaitables
 

@@ -3,7 +3,7 @@ import CoroutineTesting
 import Dispatch
 import Testing
 
-@Suite("co_delay", .timeLimit(.minutes(5)))
+@Suite("co_delay", .timeLimit(.minutes(10)))
 struct DelayTests {
   // A delay of production is a timer of Dispatch's clock, on the worker pool one of a worker's poller.
   @Test(.tags(.realClock), arguments: [1, 7, 30])

@@ -20,7 +20,7 @@ private func addOne(to number: inout Int) throws {
 }
 
 /// What holds in a plain call holds in co_withStack, wherever the body is called and whether it waits.
-@Suite("A body on a larger stack", .timeLimit(.minutes(5)))
+@Suite("A body on a larger stack", .timeLimit(.minutes(10)))
 struct LargerStackTests {
   @Test func `has room for what the caller's stack has none for`() async throws {
     let isWhole = try await co_launch(stack: .bytes(64 << 10)) {
@@ -227,7 +227,7 @@ struct LargerStackTests {
 }
 
 /// What is said of the end of a process whose code was on a second stack.
-@Suite("A fault on a second stack", .timeLimit(.minutes(5)))
+@Suite("A fault on a second stack", .timeLimit(.minutes(10)))
 struct SecondStackFaultTests {
   enum Wait: String, CaseIterable, Codable, Sendable {
     case none, yield, delay, queue, blocking

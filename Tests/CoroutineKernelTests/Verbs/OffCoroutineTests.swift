@@ -2,7 +2,7 @@ import Coroutine
 import Testing
 
 /// Functions that may be called anywhere; those that throw notInCoroutine are in `WaitingVerbTests`.
-@Suite("Outside a coroutine", .timeLimit(.minutes(5)))
+@Suite("Outside a coroutine", .timeLimit(.minutes(10)))
 struct OffCoroutineTests {
   @Test func `nothing is cancelled there`() {
     #expect(!co_isCancelled)

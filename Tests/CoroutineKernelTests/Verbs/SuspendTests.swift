@@ -1,7 +1,7 @@
 import Coroutine
 import Testing
 
-@Suite("co_suspend", .timeLimit(.minutes(5)))
+@Suite("co_suspend", .timeLimit(.minutes(10)))
 struct SuspendTests {
   @Test func `start runs at once, before anything else on the queue`() async throws {
     let trace = Trace()

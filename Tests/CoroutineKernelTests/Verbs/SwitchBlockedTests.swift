@@ -6,7 +6,7 @@ import Testing
 @testable import Coroutine
 
 /// Each test waits for the end of the switch while the other queue is blocked.
-@Suite("co_switch to a queue that is blocked", .timeLimit(.minutes(5)))
+@Suite("co_switch to a queue that is blocked", .timeLimit(.minutes(10)))
 struct SwitchBlockedTests {
   @Test(.tags(.realClock), arguments: Ending.allCases)
   func `the coroutine that is cancelled throws where it was, and may go on there`(_ ending: Ending) async throws {

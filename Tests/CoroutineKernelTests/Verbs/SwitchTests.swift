@@ -6,7 +6,7 @@ private enum Request {
   @TaskLocal static var user = "nobody"
 }
 
-@Suite("co_switch", .timeLimit(.minutes(5)))
+@Suite("co_switch", .timeLimit(.minutes(10)))
 struct SwitchTests {
   // In a world every queue runs on the world's thread.
   @Test(.tags(.realClock)) func `continues on the other queue from there on`() async throws {

@@ -2,7 +2,7 @@ import Coroutine
 import Dispatch
 import Testing
 
-@Suite("Every waiting verb", .timeLimit(.minutes(5)))
+@Suite("Every waiting verb", .timeLimit(.minutes(10)))
 struct WaitingVerbTests {
   @Test(arguments: WaitingVerb.allCases)
   func `finishes at once if it need not wait`(verb: WaitingVerb) async throws {

@@ -2,7 +2,7 @@ import Coroutine
 import Dispatch
 import Testing
 
-@Suite("co_yield", .timeLimit(.minutes(5)))
+@Suite("co_yield", .timeLimit(.minutes(10)))
 struct YieldTests {
   @Test func `goes to the back of the ready queue`() async throws {
     let trace = Trace()

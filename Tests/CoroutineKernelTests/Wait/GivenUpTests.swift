@@ -5,7 +5,7 @@ import Testing
 
 @testable import Coroutine
 
-@Suite("What is awaited and given up", .timeLimit(.minutes(5)))
+@Suite("What is awaited and given up", .timeLimit(.minutes(10)))
 struct GivenUpTests {
   // In processes of their own, because other tests use the heap. The sanitizers have allocators of their own.
   @Test(.enabled(if: !isSanitized), arguments: GivenUpGroup.allCases)

@@ -6,7 +6,7 @@ import Testing
 @testable import Coroutine
 
 /// Two workers, one of which backs off from stealing.
-@Suite("A worker that backs off", .timeLimit(.minutes(5)), .enabled(if: Processors.usable > 1))
+@Suite("A worker that backs off", .timeLimit(.minutes(10)), .enabled(if: Processors.usable > 1))
 struct BackingOffTests {
   /// The pool lives for ever, as the shared one does.
   private let group = ownWorkers("backing off")

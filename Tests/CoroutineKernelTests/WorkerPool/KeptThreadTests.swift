@@ -7,7 +7,7 @@ import Testing
 @testable import Coroutine
 
 /// One test for each way in which a coroutine of the pool changes its thread (Carrier.swift has the list).
-@Suite("A coroutine that keeps its thread", .timeLimit(.minutes(5)))
+@Suite("A coroutine that keeps its thread", .timeLimit(.minutes(10)))
 struct KeptThreadTests {
   @Test func `is passed by a worker that steals, and keeps its place among the others`() {
     let pool = ownWorkers("half", count: 1)

@@ -3,7 +3,7 @@ import Testing
 @testable import Coroutine
 
 /// Where code of a Task launches that prefers the pool.
-@Suite("A launch by a Task on a worker", .timeLimit(.minutes(5)))
+@Suite("A launch by a Task on a worker", .timeLimit(.minutes(10)))
 struct OwnWorkerTests {
   @Test func `stays on that worker`() async {
     let isOwn = await Task(executorPreference: ownWorkers("own")) { launchesOnOwnWorker() }.value

@@ -6,7 +6,7 @@ import Testing
 @testable import Coroutine
 
 /// Two workers, one of which computes: the other one takes over what waits there.
-@Suite("A worker that computes for long", .timeLimit(.minutes(5)), .enabled(if: Processors.usable > 1))
+@Suite("A worker that computes for long", .timeLimit(.minutes(10)), .enabled(if: Processors.usable > 1))
 struct RescueTests {
   /// The pool lives for ever, as the shared one does.
   private let group = ownWorkers("rescue")

@@ -5,7 +5,7 @@ import Testing
 
 @testable import Coroutine
 
-@Suite("A pool whose workers are all blocked", .timeLimit(.minutes(5)))
+@Suite("A pool whose workers are all blocked", .timeLimit(.minutes(10)))
 struct SpareWorkerTests {
   // The watchdog looks at the workers by the real clock.
   @Test(.tags(.realClock)) func `runs the coroutines that wait behind them`() async throws {

@@ -11,7 +11,7 @@ import Testing
 ///
 /// Each in a process of its own, because the handler is the process's. The watchdog looks at the workers by the real
 /// clock.
-@Suite("A stall", .timeLimit(.minutes(5)), .tags(.realClock))
+@Suite("A stall", .timeLimit(.minutes(10)), .tags(.realClock))
 struct StallTests {
   @Test func `of a coroutine that computes is reported as that`() async {
     await #expect(processExitsWith: .success) {

@@ -6,7 +6,7 @@ import Testing
 @testable import Coroutine
 
 /// The tests inspect the workers, and send requests, in place of the watchdog, which they keep from starting.
-@Suite("A take-over", .timeLimit(.minutes(5)))
+@Suite("A take-over", .timeLimit(.minutes(10)))
 struct TakeOverTests {
   @Test func `is asked for only once a job comes that can be taken`() async throws {
     let pool = unwatchedWorkers("in vain", count: 2)

@@ -18,7 +18,7 @@ private func refuseThreads() {
 private func grantThreads() { isRefusing.store(false, ordering: .relaxed) }
 
 /// In processes of their own, because the workers are those of the process.
-@Suite("A process that gets no thread", .timeLimit(.minutes(5)))
+@Suite("A process that gets no thread", .timeLimit(.minutes(10)))
 struct ThreadLimitTests {
   @Test func `fails each launch with the limit, and launches when it gets one`() async {
     await #expect(processExitsWith: .success) {

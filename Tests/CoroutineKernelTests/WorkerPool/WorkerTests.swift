@@ -8,7 +8,7 @@ import Testing
 ///
 /// A test that blocks a worker has a separate pool: two such tests would block both shared workers of a machine with
 /// two cores, and wait for each other.
-@Suite(.timeLimit(.minutes(5)), .enabled(if: Processors.usable > 1))
+@Suite(.timeLimit(.minutes(10)), .enabled(if: Processors.usable > 1))
 struct WorkerTests {
   @Test func `a launched job runs while its launcher computes`() async throws {
     let ran = Flag()

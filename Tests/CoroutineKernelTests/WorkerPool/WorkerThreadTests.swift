@@ -5,7 +5,7 @@ import Testing
 
 @testable import Coroutine
 
-@Suite("A thread of the worker pool", .timeLimit(.minutes(5)))
+@Suite("A thread of the worker pool", .timeLimit(.minutes(10)))
 struct WorkerThreadTests {
   @Test func `has a name that says so`() async throws {
     let name = try await onCoroutine { threadName() }

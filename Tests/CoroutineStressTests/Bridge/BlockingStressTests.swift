@@ -5,7 +5,7 @@ import Testing
 
 @testable import Coroutine
 
-@Suite("Stress: blocking code", .timeLimit(.minutes(5)))
+@Suite("Stress: blocking code", .timeLimit(.minutes(10)))
 struct BlockingStressTests {
   @Test func `bodies that race with cancellations and changes of the limit run at most once, and leak nothing`()
     async throws

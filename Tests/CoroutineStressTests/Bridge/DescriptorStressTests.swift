@@ -31,7 +31,7 @@ private final class Pipe: Sendable {
   }
 }
 
-@Suite("Stress: descriptors", .timeLimit(.minutes(5)))
+@Suite("Stress: descriptors", .timeLimit(.minutes(10)))
 struct DescriptorStressTests {
   @Test func `no byte and no wake-up is lost if deliveries race with cancellations`() async throws {
     let stress = Stress()

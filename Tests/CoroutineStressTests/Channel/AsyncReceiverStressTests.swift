@@ -2,7 +2,7 @@ import Coroutine
 import Dispatch
 import Testing
 
-@Suite("Stress: async receivers", .timeLimit(.minutes(5)))
+@Suite("Stress: async receivers", .timeLimit(.minutes(10)))
 struct AsyncReceiverStressTests {
   private let stress = Stress()
 

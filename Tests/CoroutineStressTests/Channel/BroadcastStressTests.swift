@@ -2,7 +2,7 @@ import Coroutine
 import Dispatch
 import Testing
 
-@Suite("Stress: broadcast and watch", .timeLimit(.minutes(5)))
+@Suite("Stress: broadcast and watch", .timeLimit(.minutes(10)))
 struct BroadcastStressTests {
   private let stress = Stress()
 

@@ -2,7 +2,7 @@ import Coroutine
 import Dispatch
 import Testing
 
-@Suite("Stress: deliver against cancel", .timeLimit(.minutes(5)))
+@Suite("Stress: deliver against cancel", .timeLimit(.minutes(10)))
 struct DeliverAgainstCancelTests {
   private let stress = Stress()
 

@@ -5,7 +5,7 @@ import Testing
 /// Threads use one channel at once, and every history that they record must be linearizable.
 ///
 /// The worlds' tests try every schedule of a few operations; these add selects, closes, and the memory of a machine.
-@Suite("Stress: channel histories", .timeLimit(.minutes(5)))
+@Suite("Stress: channel histories", .timeLimit(.minutes(10)))
 struct HistoryTests {
   private enum Call: Sendable {
     case send(Int)

@@ -2,7 +2,7 @@ import Coroutine
 import Dispatch
 import Testing
 
-@Suite("Stress: programs of channels", .timeLimit(.minutes(5)))
+@Suite("Stress: programs of channels", .timeLimit(.minutes(10)))
 struct ProgramTests {
   private let stress = Stress()
 

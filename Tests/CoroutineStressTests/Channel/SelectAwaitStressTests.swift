@@ -2,7 +2,7 @@ import Coroutine
 import Dispatch
 import Testing
 
-@Suite("Stress: select on promises and jobs", .timeLimit(.minutes(5)))
+@Suite("Stress: select on promises and jobs", .timeLimit(.minutes(10)))
 struct SelectAwaitStressTests {
   /// All of them use the waiter queue of one promise or job at once; ThreadSanitizer checks that they do so under its
   /// lock only.

@@ -3,7 +3,7 @@ import Coroutine
 import Dispatch
 import Testing
 
-@Suite("Stress: select", .timeLimit(.minutes(5)))
+@Suite("Stress: select", .timeLimit(.minutes(10)))
 struct SelectStressTests {
   private let stress = Stress()
 

@@ -10,7 +10,7 @@ private enum Request {
 
 private let tenant = CoroutineLocal(default: -1)
 
-@Suite("Generators in great numbers", .serialized, .timeLimit(.minutes(5)))
+@Suite("Generators in great numbers", .serialized, .timeLimit(.minutes(10)))
 struct GeneratorStressTests {
   private let stress = Stress()
 

@@ -38,7 +38,7 @@ private final class Tokens: @unchecked Sendable {
   }
 }
 
-@Suite("Stress: hosts that run what they wake", .timeLimit(.minutes(5)))
+@Suite("Stress: hosts that run what they wake", .timeLimit(.minutes(10)))
 struct HostedStressTests {
   @Test func `no wake-up is lost if the host's own drains race with launches and cancellations`() async throws {
     let stress = Stress()

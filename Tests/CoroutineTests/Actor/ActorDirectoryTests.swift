@@ -2,7 +2,7 @@ import Testing
 
 @testable import Coroutine
 
-@Suite("Actors: names and groups", .timeLimit(.minutes(5)))
+@Suite("Actors: names and groups", .timeLimit(.minutes(10)))
 struct ActorDirectoryTests {
   typealias Notices = ActorEndNoticeTests
 

@@ -2,7 +2,7 @@ import Testing
 
 @testable import Coroutine
 
-@Suite("Actors: monitors and links", .timeLimit(.minutes(5)))
+@Suite("Actors: monitors and links", .timeLimit(.minutes(10)))
 struct ActorEndNoticeTests {
   enum Watch: Sendable {
     case monitor(ActorRef<Order>)

@@ -1,7 +1,7 @@
 import Coroutine
 import Testing
 
-@Suite("Actors: stopping and cancelling", .timeLimit(.minutes(5)))
+@Suite("Actors: stopping and cancelling", .timeLimit(.minutes(10)))
 struct ActorEndTests {
   typealias Command = ActorTests.Command
 

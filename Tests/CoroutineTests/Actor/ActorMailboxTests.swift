@@ -1,7 +1,7 @@
 import Coroutine
 import Testing
 
-@Suite("Actors: bounds of the mailbox", .timeLimit(.minutes(5)))
+@Suite("Actors: bounds of the mailbox", .timeLimit(.minutes(10)))
 struct ActorMailboxTests {
   /// An actor that writes its messages into a trace once `gate` is open.
   private static func writer(

@@ -1,7 +1,7 @@
 import Coroutine
 import Testing
 
-@Suite("Actors: misuse", .timeLimit(.minutes(5)))
+@Suite("Actors: misuse", .timeLimit(.minutes(10)))
 struct ActorMisuseTests {
   @Test func `a timer that repeats needs an interval`() async throws {
     let result = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {

@@ -12,7 +12,7 @@ private enum ParcelMessage {
   case count(Reply<Int>)
 }
 
-@Suite("Actors: messages that are not Sendable", .timeLimit(.minutes(5)))
+@Suite("Actors: messages that are not Sendable", .timeLimit(.minutes(10)))
 struct ActorSendingTests {
   @Test func `messages and answers that are not Sendable go to one receiver`() async throws {
     let stamps = try await onSerialQueue {

@@ -2,7 +2,7 @@ import Coroutine
 import Dispatch
 import Testing
 
-@Suite("Actors", .timeLimit(.minutes(5)))
+@Suite("Actors", .timeLimit(.minutes(10)))
 struct ActorTests {
   enum Command: Sendable {
     case add(Int)

@@ -3,7 +3,7 @@ import Testing
 
 @testable import Coroutine
 
-@Suite("Actors: asking", .timeLimit(.minutes(5)))
+@Suite("Actors: asking", .timeLimit(.minutes(10)))
 struct AskTests {
   typealias Question = Reply<Int>
 
@@ -243,7 +243,7 @@ struct AskTests {
 }
 
 /// What docs/coming-from/coobjc.md says of actors.
-@Suite("Actors: coming from coobjc", .timeLimit(.minutes(5)))
+@Suite("Actors: coming from coobjc", .timeLimit(.minutes(10)))
 struct ActorMigrationTests {
   enum Request: Sendable {
     case status(Reply<(Int, String)>)

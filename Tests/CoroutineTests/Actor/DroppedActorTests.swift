@@ -4,7 +4,7 @@ import Testing
 
 /// An actor that is cancelled before it begins closes its mailbox in two steps: the cancellation refuses what comes
 /// later, and a later call drops the messages and ends the waits of the senders (Channel+Transfer.swift).
-@Suite("Actors: senders of an actor that is dropped", .timeLimit(.minutes(5)))
+@Suite("Actors: senders of an actor that is dropped", .timeLimit(.minutes(10)))
 struct DroppedActorTests {
   /// What drops the actor.
   enum Route: CaseIterable, Sendable { case actor, job, supervisor }

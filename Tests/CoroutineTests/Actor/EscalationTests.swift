@@ -2,7 +2,7 @@ import Testing
 
 @testable import Coroutine
 
-@Suite("Supervision: limits and trees", .timeLimit(.minutes(5)))
+@Suite("Supervision: limits and trees", .timeLimit(.minutes(10)))
 struct EscalationTests {
   @Test(.inWorlds) func `one restart more than the limit allows fails the supervisor and all its actors`() throws {
     let trace = Trace()

@@ -2,7 +2,7 @@ import Testing
 
 @testable import Coroutine
 
-@Suite("Actors: timers, stash, behaviours", .timeLimit(.minutes(5)))
+@Suite("Actors: timers, stash, behaviours", .timeLimit(.minutes(10)))
 struct MailboxExtrasTests {
   enum Message: Sendable {
     case text(String)

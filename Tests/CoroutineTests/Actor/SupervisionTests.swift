@@ -3,7 +3,7 @@ import Testing
 
 @testable import Coroutine
 
-@Suite("Supervision", .timeLimit(.minutes(5)))
+@Suite("Supervision", .timeLimit(.minutes(10)))
 struct SupervisionTests {
   @Test(.inWorlds)
   func `an actor that fails is restarted: queued messages are handled, the failed one is not`() throws {
@@ -247,7 +247,7 @@ struct SupervisionTests {
   }
 }
 
-@Suite("Supervision: back-off", .inWorlds, .timeLimit(.minutes(5)))
+@Suite("Supervision: back-off", .inWorlds, .timeLimit(.minutes(10)))
 struct BackoffTests {
   private var seconds: Double { worldTime / .seconds(1) }
 

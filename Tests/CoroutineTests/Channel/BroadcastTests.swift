@@ -45,7 +45,7 @@ enum SubscriptionRoute: CaseIterable, Sendable {
   }
 }
 
-@Suite("Broadcast", .timeLimit(.minutes(5)))
+@Suite("Broadcast", .timeLimit(.minutes(10)))
 struct BroadcastTests {
   /// What is received, up to the end, after a number of sends.
   struct Lag: Sendable, CustomTestStringConvertible {

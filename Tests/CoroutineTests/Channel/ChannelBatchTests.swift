@@ -2,7 +2,7 @@ import Testing
 
 @testable import Coroutine
 
-@Suite("Channel: several values at once", .timeLimit(.minutes(5)))
+@Suite("Channel: several values at once", .timeLimit(.minutes(10)))
 struct ChannelBatchTests {
   @Test func `receiveAll waits for the first value and takes all available values`() async throws {
     try await onSerialQueue {

@@ -1,7 +1,7 @@
 import Coroutine
 import Testing
 
-@Suite("Channel: cancellation", .timeLimit(.minutes(5)))
+@Suite("Channel: cancellation", .timeLimit(.minutes(10)))
 struct ChannelCancellationTests {
   @Test func `a waiting receiver is cancelled with its reason, and no value is lost`() async throws {
     try await onSerialQueue {

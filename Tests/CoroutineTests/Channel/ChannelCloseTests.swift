@@ -1,7 +1,7 @@
 import Coroutine
 import Testing
 
-@Suite("Channel: closing", .timeLimit(.minutes(5)))
+@Suite("Channel: closing", .timeLimit(.minutes(10)))
 struct ChannelCloseTests {
   @Test func `close returns true once and false afterwards`() {
     let channel = Channel<Int>()

@@ -10,7 +10,7 @@ private func taken(from channel: Channel<Int>) -> Int? {
 }
 
 /// The memory of a channel's buffer is allocated without its lock, so others use the channel meanwhile.
-@Suite("A channel loses nothing while its buffer grows", .timeLimit(.minutes(5)))
+@Suite("A channel loses nothing while its buffer grows", .timeLimit(.minutes(10)))
 struct ChannelGrowthTests {
   @Test(arguments: [Channel<Int>.Capacity.unbounded, .bounded(30_000), .dropOldest(30_000)])
   func `and keeps its order, through many rises and falls`(_ capacity: Channel<Int>.Capacity) {

@@ -1,7 +1,7 @@
 import Coroutine
 import Testing
 
-@Suite("Channel: iteration", .timeLimit(.minutes(5)))
+@Suite("Channel: iteration", .timeLimit(.minutes(10)))
 struct ChannelIterationTests {
   @Test func `forEach returns when all values are received and the channel was closed without a cause`() async throws {
     let received = try await onSerialQueue {

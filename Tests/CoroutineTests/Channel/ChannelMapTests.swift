@@ -4,7 +4,7 @@ import Testing
 /// A cause of a close.
 private struct Broken: Error {}
 
-@Suite("co_map over a channel", .timeLimit(.minutes(5)))
+@Suite("co_map over a channel", .timeLimit(.minutes(10)))
 struct ChannelMapTests {
   @Test func `maps the values in order, and receives no more than it works on`() async throws {
     let numbers = Channel<Int>(.unbounded)

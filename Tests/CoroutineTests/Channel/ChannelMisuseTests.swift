@@ -1,7 +1,7 @@
 import Coroutine
 import Testing
 
-@Suite("Channel: misuse traps with a message", .timeLimit(.minutes(5)))
+@Suite("Channel: misuse traps with a message", .timeLimit(.minutes(10)))
 struct ChannelMisuseTests {
   @Test func `a negative capacity`() async {
     let result = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {

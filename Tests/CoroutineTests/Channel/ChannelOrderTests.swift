@@ -2,7 +2,7 @@ import Coroutine
 import Dispatch
 import Testing
 
-@Suite("Channel: order", .timeLimit(.minutes(5)))
+@Suite("Channel: order", .timeLimit(.minutes(10)))
 struct ChannelOrderTests {
   @Test(arguments: [0, 1, 2, 7, 100])
   func `values are received in the order in which they were sent`(capacity: Int) async throws {

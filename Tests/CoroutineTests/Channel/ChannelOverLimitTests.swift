@@ -4,7 +4,7 @@ import Testing
 
 /// A channel holds more than its limit after `insist`, which delivers an actor's notices, and after a cancelled receive
 /// has put back its values.
-@Suite("A channel over its limit loses nothing", .timeLimit(.minutes(5)))
+@Suite("A channel over its limit loses nothing", .timeLimit(.minutes(10)))
 struct ChannelOverLimitTests {
   @Test(arguments: [8, 20_000])
   func `when a send drops its oldest value`(limit: Int) async throws {

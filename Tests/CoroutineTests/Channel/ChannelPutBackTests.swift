@@ -1,7 +1,7 @@
 import Coroutine
 import Testing
 
-@Suite("Channel: values that a cancelled receive puts back", .timeLimit(.minutes(5)))
+@Suite("Channel: values that a cancelled receive puts back", .timeLimit(.minutes(10)))
 struct ChannelPutBackTests {
   /// A coroutine that waits for one value more than it was given.
   private func batch(of values: Range<Int>, in channel: Channel<Int>) throws -> Job<[Int]> {

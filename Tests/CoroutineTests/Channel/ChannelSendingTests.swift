@@ -10,7 +10,7 @@ private final class Parcel {
   }
 }
 
-@Suite("Channel: values that are not Sendable", .timeLimit(.minutes(5)))
+@Suite("Channel: values that are not Sendable", .timeLimit(.minutes(10)))
 struct ChannelSendingTests {
   @Test func `a value goes through two channels to another scheduler, and is the same object`() async throws {
     let stamps = try await onSerialQueue {

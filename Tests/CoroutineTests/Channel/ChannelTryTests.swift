@@ -1,7 +1,7 @@
 import Coroutine
 import Testing
 
-@Suite("Channel: functions that never wait", .timeLimit(.minutes(5)))
+@Suite("Channel: functions that never wait", .timeLimit(.minutes(10)))
 struct ChannelTryTests {
   @Test func `the try functions work outside a coroutine`() {
     let channel = Channel<Int>(2)

@@ -20,7 +20,7 @@ private final class Label: Labelled {
   init(_ label: String) { self.label = label }
 }
 
-@Suite("Channel: values of every kind", .timeLimit(.minutes(5)))
+@Suite("Channel: values of every kind", .timeLimit(.minutes(10)))
 struct ChannelValuesTests {
   /// Through a buffer, a hand-off to a receiver, a hand-off from a sender, and both cases of a select.
   private func passThrough<Value: Sendable>(_ values: [Value]) async throws -> [Value] {

@@ -2,7 +2,7 @@ import Testing
 
 @testable import Coroutine
 
-@Suite("Views of a channel", .timeLimit(.minutes(5)))
+@Suite("Views of a channel", .timeLimit(.minutes(10)))
 struct ChannelViewTests {
   @Test(.inWorlds) func `one view sends what the other receives`() throws {
     let channel = Channel<Int>(3)

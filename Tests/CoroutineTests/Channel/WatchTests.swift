@@ -3,7 +3,7 @@ import Testing
 
 @testable import Coroutine
 
-@Suite("Watch", .timeLimit(.minutes(5)))
+@Suite("Watch", .timeLimit(.minutes(10)))
 struct WatchTests {
   /// Not Equatable.
   private struct Settings: Sendable {

@@ -4,7 +4,7 @@ import Dispatch
 import Testing
 
 /// What docs/coming-from/async-await.md shows, compiled and run; the part about SwiftNIO is in CoroutineNIOTests.
-@Suite("Coming from async/await", .timeLimit(.minutes(5)))
+@Suite("Coming from async/await", .timeLimit(.minutes(10)))
 struct AsyncAwaitTests {
   private actor Server {
     var length: Int { 4 }

@@ -3,7 +3,7 @@ import Dispatch
 import Testing
 
 /// One test for each row of coobjc's promises, and its channels in short; docs/coming-from/coobjc.md shows this code.
-@Suite("Coming from coobjc: promises and channels", .timeLimit(.minutes(5)))
+@Suite("Coming from coobjc: promises and channels", .timeLimit(.minutes(10)))
 struct CoobjcPromiseTests {
   private func outcomeOf<Value: Sendable>(_ promise: Promise<Value>) async -> String {
     await asyncOutcome { try await promise.value }

@@ -3,7 +3,7 @@ import Dispatch
 import Testing
 
 /// Code of coobjc and coswift users to launch, wait and generate, rewritten; docs/coming-from/coobjc.md shows it.
-@Suite("Coming from coobjc: coroutines", .timeLimit(.minutes(5)))
+@Suite("Coming from coobjc: coroutines", .timeLimit(.minutes(10)))
 struct CoobjcTests {
   @Test func `co_launch: queued, on a queue, at once, lazily, with a stack of its own, and with a result`() async throws
   {

@@ -3,7 +3,7 @@ import Dispatch
 import Testing
 
 /// One test for each promise that EasyAsync made, or broke; docs/coming-from/easyasync.md shows what is written here.
-@Suite("Coming from EasyAsync", .timeLimit(.minutes(5)))
+@Suite("Coming from EasyAsync", .timeLimit(.minutes(10)))
 struct EasyAsyncTests {
   struct Other: Error {}
 

@@ -3,7 +3,7 @@ import Synchronization
 import Testing
 
 /// What docs/coming-from/go.md shows, compiled and run.
-@Suite("Coming from Go", .inWorlds, .timeLimit(.minutes(5)))
+@Suite("Coming from Go", .inWorlds, .timeLimit(.minutes(10)))
 struct GoTests {
   private func f() throws -> Int {
     try co_yield()

@@ -4,7 +4,7 @@ import Dispatch
 import Testing
 
 /// What docs/coming-from/kotlin.md shows, compiled and run.
-@Suite("Coming from Kotlin", .inWorlds, .timeLimit(.minutes(5)))
+@Suite("Coming from Kotlin", .inWorlds, .timeLimit(.minutes(10)))
 struct KotlinTests {
   private func load() throws -> Int {
     try co_yield()

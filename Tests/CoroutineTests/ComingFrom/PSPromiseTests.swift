@@ -3,7 +3,7 @@ import Dispatch
 import Testing
 
 /// One test for each promise that PSPromise made, or broke; docs/coming-from/pspromise.md shows what is written here.
-@Suite("Coming from PSPromise", .timeLimit(.minutes(5)))
+@Suite("Coming from PSPromise", .timeLimit(.minutes(10)))
 struct PSPromiseTests {
   private func outcomeOf<Value: Sendable>(_ promise: Promise<Value>) async -> String {
     await asyncOutcome { try await promise.value }

@@ -3,7 +3,7 @@ import Dispatch
 import Testing
 
 /// The rest of what PromiseKit and google/promises made: endings, several at once, time, threads, cancellation.
-@Suite("Coming from PromiseKit: ending, combining, cancelling", .timeLimit(.minutes(5)))
+@Suite("Coming from PromiseKit: ending, combining, cancelling", .timeLimit(.minutes(10)))
 struct PromiseKitManyTests {
   struct Other: Error {}
 

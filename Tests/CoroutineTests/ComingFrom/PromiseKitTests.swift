@@ -5,7 +5,7 @@ import Testing
 /// One test for each promise that PromiseKit made, or broke: making, settling, chains.
 ///
 /// docs/coming-from/promisekit.md shows what is written here.
-@Suite("Coming from PromiseKit: making and chaining", .timeLimit(.minutes(5)))
+@Suite("Coming from PromiseKit: making and chaining", .timeLimit(.minutes(10)))
 struct PromiseKitTests {
   private func outcomeOf<Value: Sendable>(_ promise: Promise<Value>) async -> String {
     await asyncOutcome { try await promise.value }

@@ -5,7 +5,7 @@ import Testing
 /// What RJIterator's users wrote, written here; docs/coming-from/rjiterator.md shows it.
 ///
 /// How generators behave in detail is tested in Generator/.
-@Suite("Coming from RJIterator", .timeLimit(.minutes(5)))
+@Suite("Coming from RJIterator", .timeLimit(.minutes(10)))
 struct RJIteratorTests {
   private func counter(_ count: Int) -> Generator<Int, Int, String> {
     Generator<Int, Int, String> { yield in

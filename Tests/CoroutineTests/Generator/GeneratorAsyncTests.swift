@@ -1,7 +1,7 @@
 import Coroutine
 import Testing
 
-@Suite("Generators and async code", .timeLimit(.minutes(5)))
+@Suite("Generators and async code", .timeLimit(.minutes(10)))
 struct GeneratorAsyncTests {
   // Async code that iterates is outside of every world.
   @Test(.tags(.realClock)) func `async code iterates over a generator whose body waits`() async throws {

@@ -2,7 +2,7 @@ import CCoroutine
 import Coroutine
 import Testing
 
-@Suite("Generators, delegation", .timeLimit(.minutes(5)))
+@Suite("Generators, delegation", .timeLimit(.minutes(10)))
 struct GeneratorDelegationTests {
   @Test func `inputs, errors and results pass to and from the innermost generator`() throws {
     let inner = Generator<String, String, Int> { yield in

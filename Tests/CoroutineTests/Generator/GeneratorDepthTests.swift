@@ -3,7 +3,7 @@ import Glibc
 import Testing
 
 /// A yield may stand under calls that know nothing of it, C's as well, and the processor's state is the body's own.
-@Suite("Generators, at any depth", .timeLimit(.minutes(5)))
+@Suite("Generators, at any depth", .timeLimit(.minutes(10)))
 struct GeneratorDepthTests {
   /// The comparison for C's sort; a C function captures nothing.
   private final class Question: @unchecked Sendable {

@@ -3,7 +3,7 @@ import Coroutine
 import Testing
 
 /// The ends of a generator: by itself, by a failure, by close, by release; nothing stays behind.
-@Suite("Generators, endings", .timeLimit(.minutes(5)))
+@Suite("Generators, endings", .timeLimit(.minutes(10)))
 struct GeneratorEndTests {
   /// A body with a cleanup at each depth.
   private func cleaning(_ trace: Trace) -> Generator<Int, Never, Void> {

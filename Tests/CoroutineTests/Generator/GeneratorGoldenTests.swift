@@ -2,7 +2,7 @@ import Coroutine
 import Testing
 
 /// The dialogues and counts of the first iterators' examples, word for word.
-@Suite("Generators, golden outputs", .timeLimit(.minutes(5)))
+@Suite("Generators, golden outputs", .timeLimit(.minutes(10)))
 struct GeneratorGoldenTests {
   private let lines = [
     "Today is Friday", "So yestday is Thursday", "And tomorrow is Saturday",

@@ -9,7 +9,7 @@ private enum Request {
 private let tenant = CoroutineLocal(default: "none")
 
 /// Body, consumer and thread each keep the state of their own flow of control.
-@Suite("Generators, separation of body and consumer", .timeLimit(.minutes(5)))
+@Suite("Generators, separation of body and consumer", .timeLimit(.minutes(10)))
 struct GeneratorIsolationTests {
   private final class Box: @unchecked Sendable {
     // Sound because one flow of control at a time touches it.

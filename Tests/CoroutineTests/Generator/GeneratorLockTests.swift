@@ -3,7 +3,7 @@ import Dispatch
 import Testing
 
 /// What a generator's body locks belongs to the coroutine that makes the step, and does not outlast the step.
-@Suite("Generators and locks", .timeLimit(.minutes(5)))
+@Suite("Generators and locks", .timeLimit(.minutes(10)))
 struct GeneratorLockTests {
   typealias Numbers = Generator<Int, Never, Void>
 

@@ -3,7 +3,7 @@ import Dispatch
 import Testing
 
 /// Misuse ends the program with a message that says what to do, or throws an error if there is a caller to get it.
-@Suite("Generators, misuse", .timeLimit(.minutes(5)))
+@Suite("Generators, misuse", .timeLimit(.minutes(10)))
 struct GeneratorMisuseTests {
   @Test func `next called by the body itself ends the program with a message`() async {
     let result = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {

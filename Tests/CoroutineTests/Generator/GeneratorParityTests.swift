@@ -3,7 +3,7 @@ import Dispatch
 import Testing
 
 /// One test for each promise that the iterators before this library made, or broke.
-@Suite("Generators, guarantee by guarantee", .timeLimit(.minutes(5)))
+@Suite("Generators, guarantee by guarantee", .timeLimit(.minutes(10)))
 struct GeneratorParityTests {
   @Test func `creation starts nothing, the first step does`() throws {
     let trace = Trace()

@@ -3,7 +3,7 @@ import CoroutineTesting
 import Testing
 
 /// A body that yields while it begins to wait, and whose next step another coroutine makes.
-@Suite(.timeLimit(.minutes(5)))
+@Suite(.timeLimit(.minutes(10)))
 struct GeneratorStepperTests {
   private enum Question: Sendable { case total(Reply<Int>) }
 

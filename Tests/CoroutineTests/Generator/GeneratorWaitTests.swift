@@ -3,7 +3,7 @@ import Dispatch
 import Testing
 
 /// A waiting body parks its consumer, and gets the awaited value itself.
-@Suite("Generators that wait", .timeLimit(.minutes(5)))
+@Suite("Generators that wait", .timeLimit(.minutes(10)))
 struct GeneratorWaitTests {
   @Test func `while the body waits the consumer's coroutine is parked and others on the queue run`() async throws {
     let trace = Trace()

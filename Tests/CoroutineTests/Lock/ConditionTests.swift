@@ -1,7 +1,7 @@
 import Coroutine
 import Testing
 
-@Suite("Condition", .timeLimit(.minutes(5)))
+@Suite("Condition", .timeLimit(.minutes(10)))
 struct ConditionTests {
   /// A value that a mutex protects, and a condition on it.
   private final class Shelf: @unchecked Sendable {

@@ -2,7 +2,7 @@ import Coroutine
 import Dispatch
 import Testing
 
-@Suite("FairMutex", .timeLimit(.minutes(5)))
+@Suite("FairMutex", .timeLimit(.minutes(10)))
 struct FairMutexTests {
   @Test func `waiters get the lock first come, first served`() async throws {
     let trace = try await onSerialQueue {

@@ -1,7 +1,7 @@
 import Coroutine
 import Testing
 
-@Suite("FairReadWriteLock", .timeLimit(.minutes(5)))
+@Suite("FairReadWriteLock", .timeLimit(.minutes(10)))
 struct FairReadWriteLockTests {
   @Test func `readers share the lock, a writer has it alone`() async throws {
     try await onSerialQueue {

@@ -1,7 +1,7 @@
 import Coroutine
 import Testing
 
-@Suite("FairSemaphore", .timeLimit(.minutes(5)))
+@Suite("FairSemaphore", .timeLimit(.minutes(10)))
 struct FairSemaphoreTests {
   @Test func `permits are acquired and released`() async throws {
     try await onSerialQueue {

@@ -5,7 +5,7 @@ import Testing
 /// Flights and bodies of Once that wait for one another: the search for deadlocks finds them.
 ///
 /// In worlds, in many orders.
-@Suite("Circles of flights and Onces", .timeLimit(.minutes(5)))
+@Suite("Circles of flights and Onces", .timeLimit(.minutes(10)))
 struct FlightCircleTests {
   private let flights = SingleFlight<Int, String>()
   private let onces = (0..<6).map { _ in Once<String>(afterFailure: .retries) }

@@ -2,7 +2,7 @@ import Testing
 
 @testable import Coroutine
 
-@Suite("Limits of concurrency", .timeLimit(.minutes(5)))
+@Suite("Limits of concurrency", .timeLimit(.minutes(10)))
 struct LimitTests {
   /// Counts how many run at the same time.
   private final class Running: Sendable {

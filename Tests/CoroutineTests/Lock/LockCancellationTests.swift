@@ -3,7 +3,7 @@ import Dispatch
 import Testing
 
 /// The rules of cancellation, tested with every lock and gate.
-@Suite("Locks and gates, cancelled", .timeLimit(.minutes(5)))
+@Suite("Locks and gates, cancelled", .timeLimit(.minutes(10)))
 struct LockCancellationTests {
   enum Place: String, CaseIterable, Sendable {
     case mutex

@@ -5,7 +5,7 @@ import Testing
 @testable import Coroutine
 
 /// An owner's number is never used again, though its address is.
-@Suite("Owners of locks", .timeLimit(.minutes(5)))
+@Suite("Owners of locks", .timeLimit(.minutes(10)))
 struct LockOwnerTests {
   /// Leaves locks behind, held by coroutines that have ended, and lets others wait for them.
   private func outcomes() throws -> [String] {

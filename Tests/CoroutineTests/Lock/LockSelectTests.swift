@@ -1,7 +1,7 @@
 import Coroutine
 import Testing
 
-@Suite("Locks and permits in a select", .timeLimit(.minutes(5)))
+@Suite("Locks and permits in a select", .timeLimit(.minutes(10)))
 struct LockSelectTests {
   @Test func `a free lock is taken at once, and stays taken`() async throws {
     try await onSerialQueue {

@@ -2,7 +2,7 @@ import Testing
 
 @testable import Coroutine
 
-@Suite("Names of objects in dumps", .timeLimit(.minutes(5)))
+@Suite("Names of objects in dumps", .timeLimit(.minutes(10)))
 struct NameTests {
   private func text(of object: some Inspectable) -> String { object.inspect(JobNames()) }
 

@@ -2,7 +2,7 @@ import Testing
 
 @testable import Coroutine
 
-@Suite("Once", .timeLimit(.minutes(5)))
+@Suite("Once", .timeLimit(.minutes(10)))
 struct OnceTests {
   @Test func `the first body runs, and all callers get its result`() async throws {
     let trace = try await onSerialQueue {

@@ -2,7 +2,7 @@ import Testing
 
 @testable import Coroutine
 
-@Suite("RateLimiter: reservations and rates", .inWorlds, .timeLimit(.minutes(5)))
+@Suite("RateLimiter: reservations and rates", .inWorlds, .timeLimit(.minutes(10)))
 struct RateLimiterReserveTests {
   private var milliseconds: Int { Int(worldTime / .milliseconds(1)) }
 

@@ -3,7 +3,7 @@ import Testing
 @testable import Coroutine
 
 /// In worlds: exact to the nanosecond, without real waiting, in many orders.
-@Suite("RateLimiter", .timeLimit(.minutes(5)))
+@Suite("RateLimiter", .timeLimit(.minutes(10)))
 struct RateLimiterTests {
   /// The time since the beginning of the world.
   private var milliseconds: Double { worldTime / .milliseconds(1) }

@@ -1,7 +1,7 @@
 import Coroutine
 import Testing
 
-@Suite("SingleFlight", .timeLimit(.minutes(5)))
+@Suite("SingleFlight", .timeLimit(.minutes(10)))
 struct SingleFlightTests {
   @Test func `simultaneous callers with the same key share one flight, other keys have their own`() async throws {
     try await onSerialQueue {

@@ -23,7 +23,7 @@ private struct Overdrawn: Error, Equatable { let by: Int }
 /// Taken by a thread of the parent for ever.
 private let orphaned = ThreadMutex(0)
 
-@Suite("A lock of threads", .timeLimit(.minutes(5)))
+@Suite("A lock of threads", .timeLimit(.minutes(10)))
 struct ThreadMutexTests {
   @Test func `a section returns the body's result, and changes the value`() {
     let mutex = ThreadMutex(1)

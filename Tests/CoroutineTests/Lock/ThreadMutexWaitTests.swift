@@ -66,7 +66,7 @@ private enum Route: String, CaseIterable, Codable {
 extension WaitingVerb: Codable {}
 
 /// Each test runs in a process of its own, which the check of debug builds ends.
-@Suite("A lock of threads is not held over a wait", .enabled(if: cts_checks_allocations()), .timeLimit(.minutes(5)))
+@Suite("A lock of threads is not held over a wait", .enabled(if: cts_checks_allocations()), .timeLimit(.minutes(10)))
 struct ThreadMutexWaitTests {
   private static let sentence = "Coroutine: a wait while the thread holds a ThreadMutex; do it outside of the lock"
   private static let sentenceOfYield =
@@ -94,7 +94,7 @@ struct ThreadMutexWaitTests {
   }
 }
 
-@Suite("A lock of threads", .timeLimit(.minutes(5)))
+@Suite("A lock of threads", .timeLimit(.minutes(10)))
 struct ThreadMutexFlowTests {
   // Not all that switches stacks waits.
   @Test func `with the lock held, a coroutine steps a generator, launches, and asks whether it is cancelled`()

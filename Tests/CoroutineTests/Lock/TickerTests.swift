@@ -2,7 +2,7 @@ import Testing
 
 @testable import Coroutine
 
-@Suite("co_ticker", .timeLimit(.minutes(5)))
+@Suite("co_ticker", .timeLimit(.minutes(10)))
 struct TickerTests {
   @Test(.inWorlds) func `ticks come at the multiples of the interval, whatever the body takes`() throws {
     let ticker = co_ticker(every: .seconds(1))

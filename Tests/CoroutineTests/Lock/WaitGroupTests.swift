@@ -1,7 +1,7 @@
 import Coroutine
 import Testing
 
-@Suite("WaitGroup and Latch", .timeLimit(.minutes(5)))
+@Suite("WaitGroup and Latch", .timeLimit(.minutes(10)))
 struct WaitGroupTests {
   @Test func `a group without work does not make a coroutine wait`() async throws {
     try await onSerialQueue {

@@ -2,7 +2,7 @@ import Coroutine
 import Dispatch
 import Testing
 
-@Suite("Promise: callback adapters and small makers", .timeLimit(.minutes(5)))
+@Suite("Promise: callback adapters and small makers", .timeLimit(.minutes(10)))
 struct AdaptingTests {
   private func outcomeOf<Value: Sendable>(_ promise: Promise<Value>) async -> String {
     await asyncOutcome { try await promise.value }

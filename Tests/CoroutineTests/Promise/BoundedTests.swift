@@ -2,7 +2,7 @@ import Coroutine
 import Dispatch
 import Testing
 
-@Suite("Promise: bounded concurrency and progress", .timeLimit(.minutes(5)))
+@Suite("Promise: bounded concurrency and progress", .timeLimit(.minutes(10)))
 struct BoundedTests {
   /// Counts the elements that are taken.
   private struct Counting: Sequence, IteratorProtocol {

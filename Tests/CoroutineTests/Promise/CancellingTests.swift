@@ -1,7 +1,7 @@
 import Coroutine
 import Testing
 
-@Suite("Promise: cancelling", .timeLimit(.minutes(5)))
+@Suite("Promise: cancelling", .timeLimit(.minutes(10)))
 struct CancellingTests {
   @Test func `cancel rejects, calls onCancel once, and does not affect a settled promise`() {
     let trace = Trace()

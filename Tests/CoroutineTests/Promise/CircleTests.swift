@@ -5,7 +5,7 @@ import Testing
 /// Every way in which one promise can wait for another, closed to a cycle.
 ///
 /// The promise that closes it rejects with `cycle`, and through it every other one of the cycle. None hangs.
-@Suite("Promise: cycles", .timeLimit(.minutes(5)))
+@Suite("Promise: cycles", .timeLimit(.minutes(10)))
 struct CircleTests {
   /// Makes `head` follow the promise that `derive` derives from it.
   private func close(_ sentence: Comment, _ derive: (Promise<Int>) -> Promise<Int>) {

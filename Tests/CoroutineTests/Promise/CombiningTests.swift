@@ -1,7 +1,7 @@
 import Coroutine
 import Testing
 
-@Suite("Promise: all, any, race, allSettled, &&&, |||", .timeLimit(.minutes(5)))
+@Suite("Promise: all, any, race, allSettled, &&&, |||", .timeLimit(.minutes(10)))
 struct CombiningTests {
   @Test func `all has the values in the order of the input, whatever the order of settling`() async {
     let members = (0..<5).map { _ in Promise<Int>() }

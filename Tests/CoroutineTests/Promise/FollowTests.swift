@@ -1,7 +1,7 @@
 import Coroutine
 import Testing
 
-@Suite("Promise: follow", .timeLimit(.minutes(5)))
+@Suite("Promise: follow", .timeLimit(.minutes(10)))
 struct FollowTests {
   @Test func `a follower settles as the followed promise does, before and after`() async {
     let (late, other) = (Promise<Int>(), Promise<Int>())

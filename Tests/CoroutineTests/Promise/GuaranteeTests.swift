@@ -2,7 +2,7 @@ import Coroutine
 import Dispatch
 import Testing
 
-@Suite("Promise: guarantees", .timeLimit(.minutes(5)))
+@Suite("Promise: guarantees", .timeLimit(.minutes(10)))
 struct GuaranteeTests {
   @Test func `a chain of guarantees has no error path, unless requested`() async {
     let chain = Guarantee.value(1).then { $0 + 1 }.then { Guarantee.value($0 + 1) }.tap { _ in }.ensure {}

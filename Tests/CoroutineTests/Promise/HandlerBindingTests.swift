@@ -13,7 +13,7 @@ private func bound<R>(_ value: String, _ body: () throws -> R) rethrows -> R {
 }
 
 /// A handler sees the bindings of the code that has attached it: not those of the code that settles, nor the thread's.
-@Suite("Promise: what a handler sees", .timeLimit(.minutes(5)))
+@Suite("Promise: what a handler sees", .timeLimit(.minutes(10)))
 struct HandlerBindingTests {
   enum Route: CaseIterable {
     case then, thenPromise, thenResult, tap, ensure, ensureThen, get, recover, `catch`, finally, guarantee

@@ -2,7 +2,7 @@ import Coroutine
 import Testing
 
 /// The work of a handler whose own link is cancelled or settled, before the handler runs or meanwhile.
-@Suite("Promise: cancelling and handlers", .timeLimit(.minutes(5)))
+@Suite("Promise: cancelling and handlers", .timeLimit(.minutes(10)))
 struct HandlerCancellingTests {
   private typealias Holder = Locked<Promise<Int>?>
 

@@ -2,7 +2,7 @@ import Coroutine
 import Dispatch
 import Testing
 
-@Suite("Promise: recover, rescue, tap, ensure, finally", .timeLimit(.minutes(5)))
+@Suite("Promise: recover, rescue, tap, ensure, finally", .timeLimit(.minutes(10)))
 struct HandlerTests {
   struct Other: Error {}
 

@@ -4,7 +4,7 @@ import Testing
 
 /// Runs (Run.swift) that a handler on the loop of another library begins: the handler runs on no coroutine's stack, and
 /// the loop is no queue.
-@Suite("Promise: a run that a handler on a host's loop begins", .timeLimit(.minutes(5)))
+@Suite("Promise: a run that a handler on a host's loop begins", .timeLimit(.minutes(10)))
 struct HostedRunTests {
   /// Attaches a handler in a coroutine of a loop, and runs it there.
   private func inHandler<Output: Sendable>(

@@ -2,7 +2,7 @@ import Testing
 
 @testable import Coroutine
 
-@Suite("Promise: blockingWait, and the loop that a handler needs", .timeLimit(.minutes(5)))
+@Suite("Promise: blockingWait, and the loop that a handler needs", .timeLimit(.minutes(10)))
 struct HostedWaitTests {
   /// A loop that calls code of the program where it is asked whether the calling thread is its own.
   private final class AskedLoop: CoroutineHost {

@@ -17,7 +17,7 @@ private enum Combinator: CaseIterable {
 }
 
 /// A promise's work is cancelled when its last consumer is cancelled: a link, a coroutine or a Task.
-@Suite("The last consumer of a promise", .timeLimit(.minutes(5)))
+@Suite("The last consumer of a promise", .timeLimit(.minutes(10)))
 struct LastConsumerTests {
   /// A promise whose work can be cancelled.
   private final class Work: Sendable {
@@ -199,7 +199,7 @@ struct LastConsumerTests {
 /// A job is cancelled by a Task that waits for it as the last consumer.
 ///
 /// A coroutine that joins it leaves it alone.
-@Suite("The last consumer of a job", .timeLimit(.minutes(5)))
+@Suite("The last consumer of a job", .timeLimit(.minutes(10)))
 struct LastConsumerOfJobTests {
   @Test func `a cancelled Task leaves a job that others wait for, and throws at once`() async throws {
     let (started, gate) = (Gate(), Gate())

@@ -7,7 +7,7 @@ import Testing
 /// A failure that a promise is told of at the moment at which its last dependent leaves it.
 ///
 /// Nobody sees the failure there: so the source reports it, once.
-@Suite("Promise: a failure that a promise is told of as it is left", .timeLimit(.minutes(5)))
+@Suite("Promise: a failure that a promise is told of as it is left", .timeLimit(.minutes(10)))
 struct LeftCopyTests {
   enum Passing: CaseIterable { case copy, race }
 

@@ -4,7 +4,7 @@ import Testing
 
 /// The rules of a callback of `observe`: it runs in the settling call, after all handler-less dependents of the promise
 /// are settled, and it may attach, settle and wait.
-@Suite("Promise: observe", .timeLimit(.minutes(5)))
+@Suite("Promise: observe", .timeLimit(.minutes(10)))
 struct ObserveTests {
   @Test
   func `a callback finds all handler-less dependents of its promise settled, attached before or after it`() {

@@ -1,7 +1,7 @@
 import Coroutine
 import Testing
 
-@Suite("Promise: then and catch", .timeLimit(.minutes(5)))
+@Suite("Promise: then and catch", .timeLimit(.minutes(10)))
 struct PromiseChainTests {
   @Test func `then maps the value`() async throws {
     let text = try await onCoroutine { try co_await(Promise.value(2).then { $0 * 21 }.then { "\($0)" }) }

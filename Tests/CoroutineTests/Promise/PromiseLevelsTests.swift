@@ -58,7 +58,7 @@ private func levels(_ promise: AnyPromise) -> Int {
   return count
 }
 
-@Suite("Promise: a loop by recursion", .timeLimit(.minutes(5)))
+@Suite("Promise: a loop by recursion", .timeLimit(.minutes(10)))
 struct PromiseLevelsTests {
   @Test(arguments: Rounds.Route.allCases)
   fileprivate func `keeps no promise of the rounds that are over`(_ route: Rounds.Route) async throws {

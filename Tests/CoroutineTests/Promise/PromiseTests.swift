@@ -1,7 +1,7 @@
 import Coroutine
 import Testing
 
-@Suite("Promise: settling and awaiting", .timeLimit(.minutes(5)))
+@Suite("Promise: settling and awaiting", .timeLimit(.minutes(10)))
 struct PromiseTests {
   @Test func `the first settle returns true, later ones return false and change nothing`() {
     let fulfilled = Promise<Int>()

@@ -6,7 +6,7 @@ import Testing
 ///
 /// Omitted are clauses that the types rule out: handlers that are no functions (2.2.1, 2.2.7.3 and 2.2.7.4 are then
 /// `recover` and `then`), `this` (2.2.5), and thenables that are no promises (2.3.3).
-@Suite("Promises/A+", .timeLimit(.minutes(5)))
+@Suite("Promises/A+", .timeLimit(.minutes(10)))
 struct PromisesAPlusTests {
   private func outcomeOf<Value: Sendable>(_ promise: Promise<Value>) async -> String {
     await asyncOutcome { try await promise.value }

@@ -5,7 +5,7 @@ import Glibc
 import Testing
 
 /// A promise releases its memory after its use, however long other promises live.
-@Suite("Promise: released references", .timeLimit(.minutes(5)))
+@Suite("Promise: released references", .timeLimit(.minutes(10)))
 struct ReleaseTests {
   @Test func `a derived promise that also followed is released when its own upstream has won`() async {
     let (other, upstream) = (Promise<Int>(), Promise<Int>())

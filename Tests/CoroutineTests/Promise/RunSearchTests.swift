@@ -3,7 +3,7 @@ import Testing
 
 @testable import Coroutine
 
-@Suite("Promise: a search and the end of a run", .timeLimit(.minutes(5)))
+@Suite("Promise: a search and the end of a run", .timeLimit(.minutes(10)))
 struct RunSearchTests {
   /// The searching thread holds the lock of all walks, and the release of captures is code of the program.
   @Test func `a run that ends during a search keeps its captures until the search has left the lock`() async throws {

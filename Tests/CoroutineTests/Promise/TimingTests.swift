@@ -3,7 +3,7 @@ import CoroutineTesting
 import Dispatch
 import Testing
 
-@Suite("Promise: after, delay, timeout, retry", .timeLimit(.minutes(5)))
+@Suite("Promise: after, delay, timeout, retry", .timeLimit(.minutes(10)))
 struct TimingTests {
   // Made outside of worlds, a promise's timer is one of a scheduler of production.
   @Test(.tags(.realClock)) func `on the real clock after, delay and pauses of retry are never early`() async throws {

@@ -1,7 +1,7 @@
 import Coroutine
 import Testing
 
-@Suite("Promise: unobserved failures", .timeLimit(.minutes(5)))
+@Suite("Promise: unobserved failures", .timeLimit(.minutes(10)))
 struct UnseenFailureTests {
   @Test func `an unobserved failure is reported once, with the source line that created the promise`() async throws {
     let errors = UnhandledErrors()

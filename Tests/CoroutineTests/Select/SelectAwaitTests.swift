@@ -32,7 +32,7 @@ private final class Announcement: Awaitable {
   }
 }
 
-@Suite("co_select: awaiting", .timeLimit(.minutes(5)))
+@Suite("co_select: awaiting", .timeLimit(.minutes(10)))
 struct SelectAwaitTests {
   @Test func `jobs and promises that have ended are ready, with their outcome`() async throws {
     try await onSerialQueue {

@@ -1,7 +1,7 @@
 import Coroutine
 import Testing
 
-@Suite("co_select: which case", .timeLimit(.minutes(5)))
+@Suite("co_select: which case", .timeLimit(.minutes(10)))
 struct SelectChoiceTests {
   @Test(arguments: [2, 3, 5, 8, 12])
   func `ready cases are picked uniformly`(cases: Int) async throws {

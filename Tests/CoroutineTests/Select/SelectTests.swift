@@ -1,7 +1,7 @@
 import Coroutine
 import Testing
 
-@Suite("Selects with many cases", .timeLimit(.minutes(5)))
+@Suite("Selects with many cases", .timeLimit(.minutes(10)))
 struct SelectSizeTests {
   @Test(.inWorlds) func `240 cases work, and more throw and commit nothing`() throws {
     let channel = Channel<Int>(1)
@@ -24,7 +24,7 @@ struct SelectSizeTests {
   }
 }
 
-@Suite("co_select", .timeLimit(.minutes(5)))
+@Suite("co_select", .timeLimit(.minutes(10)))
 struct SelectTests {
   @Test func `takes the case that is ready`() async throws {
     try await onSerialQueue {

@@ -3,7 +3,7 @@ import Testing
 
 @testable import Coroutine
 
-@Suite("co_select: time", .timeLimit(.minutes(5)))
+@Suite("co_select: time", .timeLimit(.minutes(10)))
 struct SelectTimeTests {
   @Test func `in virtual time a timeout ends the select to the nanosecond, unless another case comes first`()
     async throws

@@ -3,7 +3,7 @@ import Testing
 
 @testable import Coroutine
 
-@Suite("co_select: cases that wait for the same thing", .timeLimit(.minutes(5)))
+@Suite("co_select: cases that wait for the same thing", .timeLimit(.minutes(10)))
 struct SelectWaitingTests {
   /// Counts how often each of two cases gets a value that comes after the select has started to wait.
   private func shares(biased: Bool, _ cases: @escaping @Sendable (Channel<Int>) -> [SelectCase<Int>]) throws -> [Int] {

@@ -90,7 +90,7 @@ private func addRoutes(to router: Router, _ baskets: [String: Basket], _ prices:
 }
 
 /// The code that the article CallingAsyncCode.md shows, run.
-@Suite("What the article about async code shows", .timeLimit(.minutes(5)))
+@Suite("What the article about async code shows", .timeLimit(.minutes(10)))
 struct AsyncSnippets {
   @Test func `async code is called, and calls`() async throws {
     let server = Server()

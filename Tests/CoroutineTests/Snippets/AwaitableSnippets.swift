@@ -39,7 +39,7 @@ extension Delivery {
 /// The code that the article WritingAnAwaitable.md shows, run.
 ///
 /// scripts/lint holds each block of the article against this file, without regard to spaces and line breaks.
-@Suite("What the article on Awaitables shows", .timeLimit(.minutes(5)))
+@Suite("What the article on Awaitables shows", .timeLimit(.minutes(10)))
 struct AwaitableSnippets {
   @Test func `a delivery is awaited, selected and combined`() async throws {
     try await onSerialQueue {

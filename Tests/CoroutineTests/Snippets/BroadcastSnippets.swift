@@ -4,7 +4,7 @@ import Testing
 
 // The code of the examples of Broadcast and Watch, run in worlds. scripts/lint compares the two.
 
-@Suite("What Broadcast and Watch show", .inWorlds, .timeLimit(.minutes(5)))
+@Suite("What Broadcast and Watch show", .inWorlds, .timeLimit(.minutes(10)))
 struct BroadcastSnippets {
   @Test func `each receiver sees each value`() throws {
     let prices = Broadcast<Int>(16)

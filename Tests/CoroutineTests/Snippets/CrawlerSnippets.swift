@@ -53,7 +53,7 @@ final class Crawler: Sendable {
   }
 }
 
-@Suite("Crawler", .timeLimit(.minutes(5)))
+@Suite("Crawler", .timeLimit(.minutes(10)))
 struct CrawlerSnippets {
   private struct Gone: Error {}
 

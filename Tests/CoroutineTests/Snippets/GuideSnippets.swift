@@ -30,7 +30,7 @@ private struct Renderer: TemplateVisitor {
   }
 }
 
-@Suite("What the guide shows of launches and structure", .inWorlds, .timeLimit(.minutes(5)))
+@Suite("What the guide shows of launches and structure", .inWorlds, .timeLimit(.minutes(10)))
 struct GuideSnippets {
   @Test func `a visitor waits`() throws {
     let prices = Channel<Int>(1)

@@ -56,7 +56,7 @@ private func visit(_ page: Int, in scope: Scope, _ places: FairSemaphore, _ link
 
 private typealias Links = @Sendable (Int) throws -> [Int]
 
-@Suite("What the guide shows of channels and state", .inWorlds, .timeLimit(.minutes(5)))
+@Suite("What the guide shows of channels and state", .inWorlds, .timeLimit(.minutes(10)))
 struct GuideStateSnippets {
   @Test func `a pipeline`() throws {
     var sum = 0

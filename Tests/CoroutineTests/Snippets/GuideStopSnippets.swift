@@ -20,7 +20,7 @@ private func untilSignal(_ numbers: [Int32], _ work: @escaping @Sendable () thro
   }.value
 }
 
-@Suite("What the guide shows about stopping", .timeLimit(.minutes(5)))
+@Suite("What the guide shows about stopping", .timeLimit(.minutes(10)))
 struct GuideStopSnippets {
   struct Failure: Error {}
 

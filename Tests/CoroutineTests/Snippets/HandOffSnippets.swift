@@ -19,7 +19,7 @@ private func pop(_ queues: [String: Channel<Int>], within time: Duration) throws
   }
 }
 
-@Suite("Hand-offs that race a timeout", .timeLimit(.minutes(5)))
+@Suite("Hand-offs that race a timeout", .timeLimit(.minutes(10)))
 struct HandOffSnippets {
   @Test(.inWorlds) func `an item that comes at the instant of the timeout is taken, or stays`() throws {
     let items = Channel<Int>(.unbounded)

@@ -69,7 +69,7 @@ final class BlockingFile: Sendable {
   }
 }
 
-@Suite("What the recipes about other code show", .timeLimit(.minutes(5)))
+@Suite("What the recipes about other code show", .timeLimit(.minutes(10)))
 struct RecipeBoundarySnippets {
   @Test func `a callback of C resumes a coroutine, or fails it`() async throws {
     try await co_launch {

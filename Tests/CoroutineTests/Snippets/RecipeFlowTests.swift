@@ -4,7 +4,7 @@ import Testing
 
 // What RecipeFlowSnippets.swift promises. Each test fails if its recipe loses a part: a limit, a stop, a failure.
 
-@Suite("What the recipes about flows show", .inWorlds, .timeLimit(.minutes(5)))
+@Suite("What the recipes about flows show", .inWorlds, .timeLimit(.minutes(10)))
 struct RecipeFlowTests {
   struct Failure: Error {}
   private final class Message: Sendable {}

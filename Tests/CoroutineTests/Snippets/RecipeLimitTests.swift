@@ -4,7 +4,7 @@ import Testing
 
 // What RecipeSnippets.swift promises. Each test fails if its recipe loses a part: a limit, a pause, an entry.
 
-@Suite("What the recipes about limits show", .inWorlds, .timeLimit(.minutes(5)))
+@Suite("What the recipes about limits show", .inWorlds, .timeLimit(.minutes(10)))
 struct RecipeLimitTests {
   struct Failure: Error {}
 

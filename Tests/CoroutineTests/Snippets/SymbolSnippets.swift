@@ -64,7 +64,7 @@ private func answer(to question: String) -> Guarantee<Int> {
   Guarantee { resolve in ask(question) { resolve($0) } }
 }
 
-@Suite("What examples in comments show", .timeLimit(.minutes(5)))
+@Suite("What examples in comments show", .timeLimit(.minutes(10)))
 struct SymbolSnippets {
   struct Failure: Error {}
 

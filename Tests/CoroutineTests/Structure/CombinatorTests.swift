@@ -1,7 +1,7 @@
 import Coroutine
 import Testing
 
-@Suite("co_all, co_allSettled, co_any, co_race", .timeLimit(.minutes(5)))
+@Suite("co_all, co_allSettled, co_any, co_race", .timeLimit(.minutes(10)))
 struct CombinatorTests {
   /// A job that ends as `result` says after `delay` yields.
   private static func job(_ result: Result<Int, Oops>, after delay: Int = 0) -> Job<Int> {

@@ -3,7 +3,7 @@ import Testing
 
 @testable import Coroutine
 
-@Suite("Deadlines and the clock", .timeLimit(.minutes(5)))
+@Suite("Deadlines and the clock", .timeLimit(.minutes(10)))
 struct DeadlineTests {
   @Test(.inWorlds) func `the time left is that of the earliest visible deadline`() throws {
     #expect(co_timeLeft == nil && co_deadline == nil)

@@ -5,7 +5,7 @@ import Testing
 @testable import Coroutine
 
 /// Children that were cancelled before they began, on queues that are blocked.
-@Suite("A child that never begins", .timeLimit(.minutes(5)))
+@Suite("A child that never begins", .timeLimit(.minutes(10)))
 struct DroppedChildTests {
   typealias Opened = @Sendable (_ body: (Scope) throws -> Void) throws -> Void
 

@@ -1,7 +1,7 @@
 import Coroutine
 import Testing
 
-@Suite("co_scope with isolated failures", .timeLimit(.minutes(5)))
+@Suite("co_scope with isolated failures", .timeLimit(.minutes(10)))
 struct IsolatedFailureTests {
   @Test(.inWorlds)
   func `a child's failure affects neither siblings nor the body, and reaches the joiners of that child`() throws {

@@ -2,7 +2,7 @@ import Coroutine
 import Testing
 
 /// The later failures of a scope.
-@Suite("co_scope: later failures", .timeLimit(.minutes(5)))
+@Suite("co_scope: later failures", .timeLimit(.minutes(10)))
 struct LateFailureTests {
   /// Every failure that a wait for another coroutine can throw.
   enum Way: CaseIterable, Sendable {

@@ -3,7 +3,7 @@ import Testing
 
 @testable import Coroutine
 
-@Suite("co_map", .timeLimit(.minutes(5)))
+@Suite("co_map", .timeLimit(.minutes(10)))
 struct MapTests {
   private static func rows(_ count: Int, _ read: Locked<Int> = Locked(0)) -> Generator<Int, Never, Void> {
     co_sequence { yield in

@@ -2,7 +2,7 @@ import Testing
 
 @testable import Coroutine
 
-@Suite("co_onCancel", .timeLimit(.minutes(5)))
+@Suite("co_onCancel", .timeLimit(.minutes(10)))
 struct OnCancelTests {
   @Test(.inWorlds) func `the handler is called once, while the body waits, by a cancellation, a deadline or a scope`()
     throws

@@ -10,7 +10,7 @@ import Testing
 ///
 /// Threads are compared by `gettid`: the C library promises the compiler that `pthread_self` returns one value for
 /// ever.
-@Suite("co_pinned", .timeLimit(.minutes(5)))
+@Suite("co_pinned", .timeLimit(.minutes(10)))
 struct PinnedTests {
   @Test func `returns the value of its body, and throws its error`() async throws {
     let seen = try await onCoroutine {

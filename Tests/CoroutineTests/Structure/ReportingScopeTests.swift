@@ -15,7 +15,7 @@ private actor Desk {
 /// The hook for unhandled errors runs in the coroutine of the scope that reports.
 ///
 /// The scope was signalled, and its frame is gone: that is no cancellation of what the hook does.
-@Suite("The hook that a cancelled scope calls", .timeLimit(.minutes(5)))
+@Suite("The hook that a cancelled scope calls", .timeLimit(.minutes(10)))
 struct ReportingScopeTests {
   /// The waits that do not end with a value if a cancellation is on its way.
   enum Wait: CaseIterable { case move, actorOnQueue, freeActor, busyActor }

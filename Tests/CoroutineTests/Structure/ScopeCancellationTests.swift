@@ -1,7 +1,7 @@
 import Coroutine
 import Testing
 
-@Suite("Cancelling scopes", .timeLimit(.minutes(5)))
+@Suite("Cancelling scopes", .timeLimit(.minutes(10)))
 struct ScopeCancellationTests {
   @Test func `after scope.cancel() a body that returns a value still succeeds`() async throws {
     let seen = try await onSerialQueue {

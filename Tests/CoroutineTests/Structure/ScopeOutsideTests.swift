@@ -4,7 +4,7 @@ import Testing
 @testable import Coroutine
 
 /// A scope whose children were cut short from outside does not return as if they had done their work.
-@Suite("A cancellation from outside a scope", .timeLimit(.minutes(5)))
+@Suite("A cancellation from outside a scope", .timeLimit(.minutes(10)))
 struct ScopeOutsideTests {
   /// What the body does with the cancellation.
   enum Body: CaseIterable {

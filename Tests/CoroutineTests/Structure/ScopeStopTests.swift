@@ -3,7 +3,7 @@ import Testing
 
 @testable import Coroutine
 
-@Suite(.timeLimit(.minutes(5)))
+@Suite(.timeLimit(.minutes(10)))
 struct ScopeStopTests {
   @Test func `a stop tells the children, and nobody else`() async throws {
     let stops = try await co_launch { () -> [Bool] in

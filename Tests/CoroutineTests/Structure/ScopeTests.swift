@@ -1,7 +1,7 @@
 import Coroutine
 import Testing
 
-@Suite("co_scope", .timeLimit(.minutes(5)))
+@Suite("co_scope", .timeLimit(.minutes(10)))
 struct ScopeTests {
   @Test(.inWorlds) func `returns the body's value after every child has ended`() throws {
     let trace = Trace()

@@ -1,7 +1,7 @@
 import Coroutine
 import Testing
 
-@Suite("co_shield", .timeLimit(.minutes(5)))
+@Suite("co_shield", .timeLimit(.minutes(10)))
 struct ShieldTests {
   /// Runs `body` in a world, in a coroutine that was cancelled with `Oops("outer")` before.
   private func inCancelled(_ body: @escaping @Sendable () throws -> [String]) throws -> [String] {

@@ -3,7 +3,7 @@ import Testing
 
 @testable import Coroutine
 
-@Suite("co_timeout", .inWorlds, .timeLimit(.minutes(5)))
+@Suite("co_timeout", .inWorlds, .timeLimit(.minutes(10)))
 struct TimeoutTests {
   @Test func `a body that ends in time returns its value or throws its failure`() throws {
     let seen = [
@@ -236,7 +236,7 @@ struct TimeoutTests {
   }
 }
 
-@Suite("co_timeout on the real clock", .tags(.realClock), .timeLimit(.minutes(5)))
+@Suite("co_timeout on the real clock", .tags(.realClock), .timeLimit(.minutes(10)))
 struct TimeoutRealClockTests {
   // A deadline of production is a timer of Dispatch's clock or of a worker's poller, which no world has.
   @Test(arguments: [nil, taggedQueue("timed")]) func `is never early`(queue: DispatchQueue?) async throws {

@@ -6,7 +6,7 @@ import Testing
 /// Children that the package swift-subprocess starts.
 ///
 /// It starts them on a thread of its own, which inherits the mask of the thread where the package is first used.
-@Suite("A child of swift-subprocess", .timeLimit(.minutes(5)))
+@Suite("A child of swift-subprocess", .timeLimit(.minutes(10)))
 struct SubprocessTests {
   enum StartPlace: CaseIterable {
     case worker, queue, poolExecutor

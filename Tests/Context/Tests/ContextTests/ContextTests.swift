@@ -71,7 +71,7 @@ private func serving(_ id: String, _ body: () async throws -> Void) async rethro
   try await ServiceContext.withValue(context) { try await Request.$id.withValue(id) { try await body() } }
 }
 
-@Suite(.timeLimit(.minutes(5)))
+@Suite(.timeLimit(.minutes(10)))
 struct LoggerTests {
   @Test func `a handler's logger has the request's metadata in every coroutine below it`() async throws {
     let lines = Lines()

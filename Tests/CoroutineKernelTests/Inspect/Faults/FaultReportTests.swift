@@ -5,7 +5,7 @@ import Testing
 @testable import Coroutine
 
 /// The faults of a server that metrics and the report of a crash show best.
-@Suite("The ten faults of a server: numbers and reports", .timeLimit(.minutes(5)))
+@Suite("The ten faults of a server: numbers and reports", .timeLimit(.minutes(10)))
 struct FaultReportTests {
   @Test func `8. a consumer that has ended: its channel is full, and its error is reported with its name`() async throws
   {

@@ -9,7 +9,7 @@ import Testing
 ///
 /// Each in a process of its own, because the tools look at the whole process. The last three are in
 /// FaultReportTests.swift.
-@Suite("The ten faults of a server", .timeLimit(.minutes(5)))
+@Suite("The ten faults of a server", .timeLimit(.minutes(10)))
 struct FaultTests {
   @Test func `1. two locks in opposite orders are a circle, with both coroutines and the line that waits`() async {
     await #expect(processExitsWith: .success) {
