@@ -76,7 +76,7 @@ static void publish(cco_slab *slab, char *base, size_t bytes, uint32_t size_clas
   atomic_store_explicit(&slab->version, version + 2, memory_order_release);
 }
 
-// Whether new memory is locked, and so resident at once (mlockall with MCL_FUTURE): a page that nobody has touched is.
+// Whether new memory is locked, and so resident at once (mlockall with MCL_FUTURE): an untouched page is.
 static bool is_new_memory_locked(void) {
   size_t page = (size_t)sysconf(_SC_PAGESIZE);
   // One byte is the answer. An emulator of larger pages writes one for each page of its machine.

@@ -337,7 +337,7 @@ extension LocalBinding {
   ///
   /// For code that was handed over, and runs outside of the coroutine that has handed it over: handlers, and blocks.
   static func bound<R>(_ list: LocalBinding?, _ run: () -> R) -> R {
-    // The frequent case: nobody has bound anything. The looks at the thread's words cost 1 to 2 ns of some 100.
+    // The frequent case: nothing is bound. The looks at the thread's words cost 1 to 2 ns of some 100.
     if list == nil, current == nil, !cco_may_have_task_locals() { return run() }
     return replacing(list, run)
   }

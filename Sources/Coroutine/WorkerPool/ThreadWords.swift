@@ -54,7 +54,7 @@ struct WorkerWord: ~Copyable {
 
   /// Takes back the submission that should have started a thread, and could not.
   ///
-  /// A store: until the inbox is idle again, nobody else submits.
+  /// A store: until the inbox is idle again, no other thread submits.
   borrowing func withdraw() { state.store(Self.absent, ordering: .releasing) }
 
   /// Ends a sleep, and takes a submission; returns whether there was one.

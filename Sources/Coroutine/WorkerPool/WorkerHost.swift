@@ -185,7 +185,8 @@ final class WorkerHost: Host, @unchecked Sendable {
 // The process goes on with the threads that it has, and tries again.
 //
 // The thread that submitted the drain finds it out. It owns the drain, because it has moved the inbox out of `idle` and
-// nobody drains. So it empties the inbox itself, and makes it idle again: the next submission starts the thread anew.
+// no thread drains. So it empties the inbox itself, and makes it idle again: the next submission starts the thread
+// anew.
 //
 //   message                                 with another worker that has a thread     without any
 //   a job that may move                     goes there                                fails with outOfStacks, unless it
@@ -195,7 +196,7 @@ final class WorkerHost: Host, @unchecked Sendable {
 // What stays keeps the inbox from being idle, so no submission comes. The watchdog submits in place of it, at each
 // inspection, and every launch from outside does.
 //
-// The bit in `withoutThread` counts as having no drain, so that the watchdog may rest; and nobody offers work to the
+// The bit in `withoutThread` counts as having no drain, so that the watchdog may rest; and no thread offers work to the
 // worker, because its idle bit is clear. The watchdog gives the idle bit back once a second, for one more offer.
 
 extension Scheduler {

@@ -140,7 +140,7 @@ final class HTTPConnection: @unchecked Sendable {
     }
   }
 
-  /// Tells `onError` of what a client has done: nobody else sees it, and nothing of the server has failed.
+  /// Tells `onError` of what a client has done: the handler does not see it, and nothing of the server has failed.
   private func tell(_ error: any Error) { service.options.server.onError?(error, connection.remoteAddress) }
 
   /// Closes the connection after a response, or within one, which must not look complete.
