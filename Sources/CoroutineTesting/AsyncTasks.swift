@@ -118,9 +118,9 @@ final class AsyncTasks: SimulatedTasks {
   // MARK: Threads outside
 
   /// The Tasks of the world that has the lock; nil without one.
-  private static let owners = Mutex<[UInt64: Void]?>(nil)
+  private static let owners = Guarded<[UInt64: Void]?>(nil)
   private static let isOwned = Atomic<Bool>(false)
-  private static let inbox = Mutex<[(job: UInt, isMain: Bool)]>([])
+  private static let inbox = Guarded<[(job: UInt, isMain: Bool)]>([])
   private static let hasInbox = Atomic<Bool>(false)
 
   /// Takes a job that a thread outside of the world has enqueued, if its Task is one of a world.
@@ -387,7 +387,7 @@ private final class AsyncLock: @unchecked Sendable {
 enum AsyncWatch {
   /// The number of steps' beginnings and ends; odd during a step.
   private static let mark = Atomic<UInt>(0)
-  private static let watched = Mutex<(tasks: UInt, thread: Int32)?>(nil)
+  private static let watched = Guarded<(tasks: UInt, thread: Int32)?>(nil)
   /// For how many seconds a step may block its thread.
   static let limit = Atomic<Int>(10)
 

@@ -2,7 +2,6 @@ internal import CLinux
 import Coroutine
 import Dispatch
 import Glibc
-import Synchronization
 
 extension World {
   /// Runs an async body and all that it begins in this world: its Tasks, actors and sleeps are the world's.
@@ -139,6 +138,6 @@ private enum OtherThread {
   }
 
   private final class Result: Sendable {
-    let found = Mutex<Exploration?>(nil)
+    let found = Guarded<Exploration?>(nil)
   }
 }

@@ -1,7 +1,6 @@
 import Coroutine
 import Dispatch
 import Glibc
-import Synchronization
 public import Testing
 
 /// A trait of tests whose bodies run in simulated worlds; see ``Testing/Trait/simulated(_:sharing:timeLimit:)``.
@@ -42,7 +41,7 @@ public struct SimulatedTrait: TestTrait, SuiteTrait, TestScoping {
     _ function: @escaping @Sendable @concurrent () async throws -> Void
   ) -> Exploration.RunError? {
     let found = exploreTest(strategy, sharing, timeLimit) {
-      let failures = Mutex<[String]>([])
+      let failures = Guarded<[String]>([])
       // A failed expectation does not end the body, but it fails the schedule. Only the shrunk schedule reports it.
       let silent = IssueHandlingTrait.compactMapIssues { issue in
         failures.withLock { $0.append("\(issue)") }
@@ -90,9 +89,9 @@ public struct SimulatedTrait: TestTrait, SuiteTrait, TestScoping {
 /// That thread releases the function before it reports the result, as ``withEscapable(_:_:)`` requires.
 private final class LentFunction: Sendable {
   typealias Body = @Sendable @concurrent () async throws -> Void
-  private let body: Mutex<Body?>
+  private let body: Guarded<Body?>
 
-  init(_ body: @escaping Body) { self.body = Mutex(body) }
+  init(_ body: @escaping Body) { self.body = Guarded(body) }
 
   @inline(never)
   func use<R>(_ user: (@escaping Body) -> R) -> R {
@@ -103,7 +102,7 @@ private final class LentFunction: Sendable {
 
 /// The result of a test's body.
 private final class Outcome: Sendable {
-  private let result = Mutex<Result<Void, any Error>?>(nil)
+  private let result = Guarded<Result<Void, any Error>?>(nil)
   private let ended = Channel<Void>(1)
 
   func set(_ outcome: Result<Void, any Error>) {

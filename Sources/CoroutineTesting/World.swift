@@ -1,6 +1,5 @@
 public import Coroutine
 import CoroutineNet
-import Synchronization
 
 /// One deterministic world: it runs coroutines in virtual time, on the calling thread, in an order that a seed
 /// determines.
@@ -37,7 +36,7 @@ public final class World: Sendable {
     var fingerprint: UInt64 = 0
   }
 
-  private let state = Mutex(State())
+  private let state = Guarded(State())
   private let seed: UInt64?
 
   /// Creates a world; without a seed its order is first in, first out.

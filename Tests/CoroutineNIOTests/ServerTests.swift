@@ -39,7 +39,9 @@ struct ServerTests {
     try await onWorker { group in
       let isServing = Gate()
       let mayAnswer = Gate()
-      let server = try Running(group) { connection in
+      // Longer than any process lives that another test forks: until that ends, it has a copy of the listener, and the
+      // kernel goes on listening for it.
+      let server = try Running(group, drain: .seconds(240)) { connection in
         isServing.open()
         try mayAnswer.pass()
         try connection.write(ByteBuffer(string: "late"))

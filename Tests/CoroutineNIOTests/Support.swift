@@ -152,7 +152,7 @@ extension ByteBuffer {
 /// chooses the port.
 func loopback() throws -> SocketAddress {
   let number = serverNumber.wrappingAdd(1, ordering: .relaxed).newValue
-  return try SocketAddress(ipAddress: "127.1.\(number / 250).\(number % 250 + 1)", port: 0)
+  return try SocketAddress(ipAddress: "127.3.\(number / 250).\(number % 250 + 1)", port: 0)
 }
 
 private let serverNumber = Atomic<Int>(0)

@@ -1,8 +1,9 @@
-import Coroutine
 import Dispatch
+import Glibc
 import Synchronization
 import Testing
 
+@testable import Coroutine
 @testable import CoroutineTesting
 
 /// Waits that something outside of the world ends: an error that does not depend on how fast that is.
@@ -47,6 +48,35 @@ struct OutsideTests {
       }
       library.returnNow()
       library.queue.sync {}
+    }
+  }
+
+  @Test func `a callback whose thread has ended the wait, and not sent its message yet, is a real wait`() async throws {
+    try await onOwnThread {
+      let library = Library()
+      let (isHeld, mayGoOn) = (DispatchSemaphore(value: 0), DispatchSemaphore(value: 0))
+      let error = #expect(throws: World.RealWaitError.self) {
+        try World().run {
+          let world = try #require(SimulatedWorld.current)
+          let job = co_launch(name: "caller") { () throws -> Int in
+            try co_suspend { done in library.call { done.resume(1) } }
+          }
+          try co_yield()
+          DispatchQueue(label: "holder").async {
+            world.foreignWakes.lock.withLock {
+              isHeld.signal()
+              mayGoOn.wait()
+            }
+          }
+          isHeld.wait()
+          library.returnNow()
+          while job.record.seemsWaiting { sched_yield() }
+          _ = try job.join()
+        }
+      }
+      #expect(error?.wait.contains("\"caller\"") == true)
+      mayGoOn.signal()
+      library.waitForReturn()
     }
   }
 

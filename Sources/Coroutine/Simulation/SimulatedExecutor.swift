@@ -434,7 +434,7 @@ extension SimulatedWorld {
     return true
   }
 
-  /// The error of a coroutine whose wait something outside may end; nil if there is none.
+  /// The error of a coroutine whose wait something outside may end, or has just ended; nil if there is none.
   ///
   /// Called when nothing can run. Of several coroutines it names the one that was launched first.
   var waitsForOutside: (any Error)? {
@@ -442,7 +442,7 @@ extension SimulatedWorld {
     for executor in executors {
       var job = executor.scheduler.firstLive
       while let current = job {
-        if current.seemsWaiting, let what = outsideWait(of: current),
+        if let what = outsideWait(of: current),
           found.map({ current.pointee.label.id < $0.job.pointee.label.id }) ?? true
         {
           found = (current, what)
@@ -455,6 +455,7 @@ extension SimulatedWorld {
 
   private func outsideWait(of job: JobRef) -> String? {
     let source = job.pointee.waitSource.load(ordering: .relaxed)
+    // Whether it still waits is not asked: a thread that has ended the wait may not have sent its message yet.
     switch WaitKind(rawValue: job.pointee.waitKind.load(ordering: .relaxed)) {
     case .task: return "a Task"
     // A wait for a stop has a source.
@@ -495,8 +496,8 @@ extension SimulatedWorld {
 /// A job is parked from before it is added until the world has taken it, which happens after its wake-up has arrived:
 /// both are done by one thread, in this order. So the addresses are valid.
 final class ForeignWakes: @unchecked Sendable {
-  // Sound because `jobs` is accessed under `lock`.
-  private let lock = ThreadLock()
+  // Sound because `jobs` is accessed under `lock`, which a test holds to delay a message.
+  let lock = ThreadLock()
   private let isEmpty = Atomic<Bool>(true)
   @exclusivity(unchecked) private var jobs: [JobRef] = []
 

@@ -26,7 +26,7 @@ import Synchronization
 // In a forked child the holder may be a thread of the parent, which does not exist here. Until its first use of the
 // runtime (Fork.c), a thread of a child waits for a limited time, and then ends the process with the same message as a
 // spin lock.
-struct ThreadLock: ~Copyable, Sendable {
+package struct ThreadLock: ~Copyable, Sendable {
   private let word = Atomic<UInt32>(0)
 
   private static var free: UInt32 { 0 }
@@ -36,7 +36,7 @@ struct ThreadLock: ~Copyable, Sendable {
   /// The time for which a thread of a forked child sleeps at most, in ns.
   private static var childTimeout: UInt64 { 1_000_000_000 }
 
-  init() {}
+  package init() {}
 
   borrowing func lock() {
     acquire()
@@ -67,7 +67,9 @@ struct ThreadLock: ~Copyable, Sendable {
     }
   }
 
-  borrowing func withLock<Output: ~Copyable, Failure>(_ body: () throws(Failure) -> Output) throws(Failure) -> Output {
+  package borrowing func withLock<Output: ~Copyable, Failure>(
+    _ body: () throws(Failure) -> Output
+  ) throws(Failure) -> Output {
     lock()
     defer { unlock() }
     return try body()

@@ -47,6 +47,13 @@ import Synchronization
 // send another one before the first has begun (`isRescued`), or has had eight inspections for it: otherwise it would
 // ask a new spare worker at each inspection until the first one's thread has started.
 //
+// A worker whose thread cannot be started asks as well (`goWithoutThread` in WorkerHost.swift), through the thread that
+// owns its drain, and at each attempt to submit: so at each inspection. It asks only while no request is under way
+// (`isRescued`), because a worker with a thread may run fewer requests than there are inspections, and its inbox would
+// grow. That loses nothing. A request clears the flag before it looks for messages; the asker reads the flag after it
+// has seen the messages. So a request that the asker finds set has either not begun, and will find these messages, or
+// has begun since, and the next inspection asks again. One that a stuck worker has taken is taken over as work.
+//
 // Each promised order is kept. Jobs of workers have none. Handlers keep theirs, because the queue changes its runner,
 // and not the handlers their queue. Of the messages only Swift jobs have one, and they stay. Work in the inbox of a
 // worker is a request, for a take-over or for an inspection, and any worker may run it at any time.

@@ -220,8 +220,7 @@ extension Scheduler {
         }
       }
       if inbox.hasMessages {
-        // A request that has not begun will find this too: it clears the flag first, and the messages were there before
-        // the flag is read. One at each inspection would be more than the other worker can run.
+        // One request at a time (TakeOver.swift).
         if !asWorker({ $0.isRescued.load(ordering: .relaxed) }) { other?.askToTakeOver(from: self) }
         asWorker { $0.isLeft.store(true, ordering: .releasing) }
         return
