@@ -5,6 +5,7 @@
 //   `handled`  the signals that have the handler; changed under the hub's lock
 //   `changed`  the signals whose effect was changed, or is about to be: a child that is forked meanwhile restores these
 //   `arrived`  one bit a signal; set by the handler on any thread, taken by the signals' thread
+//   `by_dispatch`  the signals whose mark a DispatchSource leaves; changed by the hub
 //   `bell`     changes after each change of `handled` and `arrived`; the signals' thread sleeps on it
 //   `owner`    the process whose signals' thread takes the bits; stored before the handler is installed
 //
@@ -26,23 +27,34 @@
 // milliseconds for a second, and then less and less often, up to every ten seconds: it takes the handler's place again,
 // and calls it. If that one calls ours in turn, `is_inside` ends the circle.
 //
+// Dispatch reads signals by a signalfd as well. So its manager thread may take one that is pending for the process
+// before the thread that is to run the handler does, and then no handler runs: one in sixteen, where it was measured.
+// Therefore the hub has a DispatchSource of its own for a signal whose former handler is Dispatch's (SignalHub). For
+// such a signal, one of `by_dispatch`, the mark is left by that source and not by the handler, which only calls
+// Dispatch's: each signal reaches Dispatch in one of the two ways, and so all of its sources, once.
+//
 // No wake-up is lost: the thread reads `bell`, then sets its mask and takes the bits, and sleeps only while `bell` has
 // the value that it has read. A signal that the new mask unblocks runs the handler on this thread, which changes
 // `bell`.
 #include "Check.h"
 #include "CLinux.h"
 
+#include <dirent.h>
+#include <dlfcn.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <linux/futex.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
-static _Atomic uint64_t handled, changed, arrived;
+static _Atomic uint64_t handled, changed, arrived, by_dispatch;
 static _Atomic uint32_t bell;
 static _Atomic pid_t owner;
 // A slot is written before the handler that reads it is installed, or again while that one is not installed.
@@ -56,6 +68,11 @@ static uint64_t bit(int signal) { return (uint64_t)1 << (signal - 1); }
 static void ring(void) {
   atomic_fetch_add_explicit(&bell, 1, memory_order_release);
   syscall(SYS_futex, &bell, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+}
+
+static void leave_mark(int signal) {
+  atomic_fetch_or_explicit(&arrived, bit(signal), memory_order_release);
+  ring();
 }
 
 static bool is_function(const struct sigaction *action) {
@@ -77,8 +94,7 @@ static void tell_others(int signal, siginfo_t *info, void *interrupted) {
 static void notice(int signal, siginfo_t *info, void *interrupted) {
   int kept = errno;
   if (getpid() == atomic_load_explicit(&owner, memory_order_acquire)) {
-    atomic_fetch_or_explicit(&arrived, bit(signal), memory_order_release);
-    ring();
+    if (!(atomic_load_explicit(&by_dispatch, memory_order_acquire) & bit(signal))) leave_mark(signal);
     tell_others(signal, info, interrupted);
   } else {
     sigaction(signal, &former[signal], NULL);
@@ -163,7 +179,9 @@ uint64_t clinux_take_signals(void) {
     pthread_sigmask(SIG_UNBLOCK, &let_in, NULL);
     uint64_t taken = atomic_exchange_explicit(&arrived, 0, memory_order_acquire);
     if (taken) return taken;
-    if (wait_for_bell(heard, pause) || take_places_again(atomic_load_explicit(&handled, memory_order_relaxed))) {
+    bool has_changed = wait_for_bell(heard, pause);
+    if (!has_changed && take_places_again(atomic_load_explicit(&handled, memory_order_relaxed))) return 0;
+    if (has_changed) {
       pause = FIRST_LOOK;
       looks = 0;
     } else if (++looks > SOON && pause < LAST_LOOK) {
@@ -171,6 +189,63 @@ uint64_t clinux_take_signals(void) {
     }
   }
 }
+
+// MARK: - Dispatch
+
+// Weak: a program in C may not have it.
+extern void dispatch_resume(void *) __attribute__((weak));
+
+// Whether a signalfd of this process is for `signal`.
+static bool is_read(int signal) {
+  DIR *all = opendir("/proc/self/fdinfo");
+  bool found = false;
+  for (struct dirent *entry; all && !found && (entry = readdir(all));) {
+    char path[64], line[256];
+    snprintf(path, sizeof path, "/proc/self/fdinfo/%.20s", entry->d_name);
+    FILE *file = entry->d_name[0] == '.' ? NULL : fopen(path, "re");
+    uint64_t mask;
+    while (file && fgets(line, sizeof line, file)) {
+      if (sscanf(line, "sigmask: %" SCNx64, &mask) == 1 && (mask & bit(signal))) found = true;
+    }
+    if (file) fclose(file);
+  }
+  if (all) closedir(all);
+  return found;
+}
+
+// Dispatch's handler has no name that could be asked for, so it is known by the image that it lies in. Where this image
+// is also ours, as in a program that is linked statically, Dispatch must be reading the signal too.
+static bool is_of_dispatch(int signal, const struct sigaction *action) {
+  if (!is_function(action) || (action->sa_flags & SA_SIGINFO)) return false;
+  Dl_info handler, dispatch, own;
+  void *known = dlsym(RTLD_DEFAULT, "dispatch_resume");
+  if (!known) known = (void *)dispatch_resume;
+  if (!known || !dladdr(known, &dispatch) || !dladdr((void *)action->sa_handler, &handler)) return false;
+  if (handler.dli_fbase != dispatch.dli_fbase) return false;
+  return !dladdr((void *)notice, &own) || own.dli_fbase != handler.dli_fbase || is_read(signal);
+}
+
+uint64_t clinux_signals_of_dispatch(void) {
+  uint64_t now = atomic_load_explicit(&handled, memory_order_relaxed), found = 0;
+  for (int signal = 1; signal < NSIG; signal++) {
+    struct sigaction other = former[signal];
+    if ((now & bit(signal)) && is_of_dispatch(signal, &other)) found |= bit(signal);
+  }
+  return found;
+}
+
+void clinux_take_from_dispatch(int signal, bool is_taken) {
+  if (is_taken)
+    atomic_fetch_or_explicit(&by_dispatch, bit(signal), memory_order_release);
+  else
+    atomic_fetch_and_explicit(&by_dispatch, ~bit(signal), memory_order_release);
+}
+
+void clinux_came_from_dispatch(int signal) {
+  if (atomic_load_explicit(&by_dispatch, memory_order_acquire) & bit(signal)) leave_mark(signal);
+}
+
+// MARK: - The former effect
 
 static void set_blocked(int how, int signal) {
   sigset_t one;
@@ -181,6 +256,7 @@ static void set_blocked(int how, int signal) {
 
 bool clinux_release_signal(int signal) {
   atomic_fetch_and_explicit(&handled, ~bit(signal), memory_order_relaxed);
+  clinux_take_from_dispatch(signal, false);
   // Before the former effect is restored: if every other thread blocks the signal, it must stay pending and not end the
   // process.
   set_blocked(SIG_BLOCK, signal);
@@ -194,6 +270,7 @@ bool clinux_release_signal(int signal) {
 
 void clinux_release_all_signals(void) {
   atomic_store_explicit(&handled, 0, memory_order_relaxed);
+  atomic_store_explicit(&by_dispatch, 0, memory_order_relaxed);
   uint64_t were = atomic_exchange_explicit(&changed, 0, memory_order_relaxed);
   for (int signal = 1; signal < NSIG; signal++) {
     if (were & bit(signal)) sigaction(signal, &former[signal], NULL);

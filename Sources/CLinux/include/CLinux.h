@@ -74,9 +74,16 @@ int clinux_start_thread(size_t stack, clinux_thread_body body, void *_Nullable a
 /// only after clinux_release_signal, and by one thread at a time.
 int clinux_handle_signal(int signal);
 
-/// Waits for handled signals, and returns those that have arrived, one bit a signal: bit n - 1 is signal n. Unblocks
-/// them on the calling thread, blocks all others there, and must be called by the same thread each time.
+/// Waits for handled signals, and returns those that have arrived, one bit a signal: bit n - 1 is signal n; 0 after it
+/// has taken the place of another handler again. Unblocks them on the calling thread, blocks all others there, and must
+/// be called by the same thread each time.
 uint64_t clinux_take_signals(void);
+
+/// The handled signals whose former handler is Dispatch's, one bit a signal. May read files of /proc.
+uint64_t clinux_signals_of_dispatch(void);
+/// Whether clinux_came_from_dispatch says from now on that `signal` has arrived, in place of the handler.
+void clinux_take_from_dispatch(int signal, bool is_taken);
+void clinux_came_from_dispatch(int signal);
 
 /// Restores the effect that `signal` had before clinux_handle_signal, and blocks the signal on the calling thread,
 /// which is the thread of clinux_take_signals. Returns whether that effect has not been had yet: it was no handler.

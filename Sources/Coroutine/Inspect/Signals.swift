@@ -1,5 +1,6 @@
 internal import CCoroutineRuntime
 internal import CLinux
+import Dispatch
 import Glibc
 import Synchronization
 
@@ -17,6 +18,10 @@ import Synchronization
 // ask for a signal very often that never arrives. If an arrival finds only handlers that do not want it, the
 // signal gets its former effect back, and is raised once more: it is not lost. (Not if that effect is a handler of
 // other code, which Signal.c has called.)
+//
+// Where Dispatch handles a signal as well, for a DispatchSource of the program, the hub has a source too, because
+// Dispatch may take a signal before any handler runs (Signal.c). It is made when Dispatch's handler is found below
+// ours, and it counts once it is registered. Then it needs what the program's source needs: a thread of Dispatch.
 //
 // The tables are accessed under `lock`. Handlers are called under no lock, by the hub's thread alone, one after the
 // other. Arrivals that come while one is being handled count as one.
@@ -38,6 +43,9 @@ enum SignalHub {
   nonisolated(unsafe) private static var entries: [Int32: [Entry]] = [:]
   nonisolated(unsafe) private static var lastNumber: UInt64 = 0
   nonisolated(unsafe) private static var hasThread = false
+  /// The sources of the signals that Dispatch handles as well.
+  nonisolated(unsafe) private static var sources: [Int32: any DispatchSourceSignal] = [:]
+  private static let queue = DispatchQueue(label: "coroutine.signals")
   /// The process that the tables are of.
   nonisolated(unsafe) private static var owner = getpid()
 
@@ -72,7 +80,8 @@ enum SignalHub {
         hasThread = false
         // Never released: handlers refer to the parent's coroutines.
         _ = Unmanaged.passRetained(Parents(entries))
-        entries = [:]
+        for source in sources.values { _ = Unmanaged.passRetained(source as AnyObject) }
+        (entries, sources) = ([:], [:])
       }
       if !hasThread, case let code = DetachedThread.start("co-signals", serve), code != 0 { return .thread(code: code) }
       hasThread = true
@@ -81,9 +90,52 @@ enum SignalHub {
       entries[signal, default: []].append(Entry(number: lastNumber, handler: handler, isWanted: isWanted))
       return nil
     }
-    if refusal == nil { dropUnwanted(signal) }
+    if refusal == nil {
+      dropUnwanted(signal)
+      joinDispatch()
+    }
     return refusal
   }
+
+  // MARK: Dispatch
+
+  /// Makes the sources that are missing, and cancels those that are not needed any more; any thread.
+  ///
+  /// A new source is waited for, so that the next signal is not lost; not for long, because Dispatch may have no
+  /// thread.
+  private static func joinDispatch() {
+    let wanted = clinux_signals_of_dispatch()
+    let registered = DispatchSemaphore(value: 0)
+    let count = lock.withLock {
+      var count = 0
+      for signal in Int32(1)...64 {
+        let isWanted = wanted & 1 << UInt64(signal - 1) != 0 && entries[signal] != nil
+        if isWanted == (sources[signal] != nil) { continue }
+        if isWanted {
+          sources[signal] = makeSource(signal, registered)
+          count += 1
+        } else {
+          clinux_take_from_dispatch(signal, false)
+          sources.removeValue(forKey: signal)?.cancel()
+        }
+      }
+      return count
+    }
+    for _ in 0..<count { _ = registered.wait(timeout: .now() + .milliseconds(100)) }
+  }
+
+  private static func makeSource(_ signal: Int32, _ registered: DispatchSemaphore) -> any DispatchSourceSignal {
+    let source = DispatchSource.makeSignalSource(signal: signal, queue: queue)
+    source.setRegistrationHandler {
+      clinux_take_from_dispatch(signal, true)
+      registered.signal()
+    }
+    source.setEventHandler { clinux_came_from_dispatch(signal) }
+    source.resume()
+    return source
+  }
+
+  // MARK: The thread
 
   /// Drops the handlers that want no more, but never the new one: the signal stays HANDLED.
   private static func dropUnwanted(_ signal: Int32) {
@@ -99,6 +151,7 @@ enum SignalHub {
 
   @Sendable private static func serve() {
     while true {
+      joinDispatch()
       let taken = clinux_take_signals()
       for signal in Int32(1)...64 where taken & 1 << UInt64(signal - 1) != 0 { arrived(signal) }
     }

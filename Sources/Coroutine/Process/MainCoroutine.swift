@@ -163,7 +163,8 @@ final class ForcedEnd: Sendable {
 /// - From the call on, the signals lose their usual effect. If several channels are for one signal, each receives it.
 /// - A handler of other code, of a `DispatchSource` or of a library, is called as well, in whatever order the two were
 ///   installed. One that is installed later may have the signal to itself for some time: ten milliseconds in
-///   the first second after a call or a signal, up to ten seconds after a long time without.
+///   the first second after a call or a signal, up to ten seconds after a long time without. Beside a
+///   `DispatchSource`, signals come by way of Dispatch, which needs a thread for them as the source does.
 /// - It does not matter whether the process was started with a signal blocked or ignored, or whether all workers and
 ///   queues are busy: a thread of its own takes the signals. A program that leaves to its starter whether a signal
 ///   counts, as `nohup` says it of `SIGHUP`, asks for that signal only if it is not ignored.
