@@ -39,7 +39,7 @@ bool cco_is_call(const cco_context *context);
 __attribute__((noreturn)) void cco_refuse_thread_end(const cco_context *_Nullable context);
 
 // ---- Search.c: finds the words that belong to other runtimes.
-void cco_search(cco_core_facts *facts);
+bool cco_search(cco_core_facts *facts);
 // Whether a word has no fixed offset, so that switches must call a function.
 bool cco_search_wants_careful(void);
 // Exchanges the two words of which each flow has its own values, at a switch on the careful path.

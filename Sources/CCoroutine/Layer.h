@@ -19,7 +19,7 @@ typedef struct cco_flow_hooks {
   void (*search)(int thread);
   /// Then, once: sets the offsets of what both threads have found; `has_searched` is false if there were no threads.
   /// Returns whether each word has a fixed place. If not, all switches are careful, and call `exchange`.
-  bool (*decide)(cco_core_facts *facts, bool has_searched);
+  bool (*decide)(cco_core_facts *facts);
   /// Called once switches work, on the careful path.
   void (*prove)(void);
   /// Writes its lines of the report, terminated.

@@ -99,8 +99,8 @@ size_t cco_ask_thread(int thread, uintptr_t *into, size_t room, uint64_t nanosec
     count = 0;
     atomic_store_explicit(&asked, thread, memory_order_relaxed);
     atomic_store_explicit(&state, ASKED, memory_order_release);
+    struct timespec pause = {.tv_nsec = 50000};
     if (syscall(SYS_tgkill, getpid(), thread, SIGURG) == 0) {
-      struct timespec pause = {.tv_nsec = 50000};
       for (uint64_t waited = 0; waited < nanoseconds; waited += 50000) {
         if (atomic_load_explicit(&state, memory_order_acquire) == DONE) break;
         nanosleep(&pause, NULL);
@@ -108,8 +108,9 @@ size_t cco_ask_thread(int thread, uintptr_t *into, size_t room, uint64_t nanosec
     }
     int expected = ASKED;
     if (!atomic_compare_exchange_strong_explicit(&state, &expected, IDLE, memory_order_acq_rel, memory_order_acquire)) {
-      // It walks some hundred frames at most.
-      while (atomic_load_explicit(&state, memory_order_acquire) != DONE) sched_yield();
+      // It walks some hundred frames at most. Asleep, because this thread may have a priority that keeps that one from
+      // its processor.
+      while (atomic_load_explicit(&state, memory_order_acquire) != DONE) nanosleep(&pause, NULL);
       found = count;
       atomic_store_explicit(&state, IDLE, memory_order_relaxed);
     }

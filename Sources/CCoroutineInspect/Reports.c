@@ -6,7 +6,10 @@
 #include "Layer.h"
 #include "Line.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
+#include <unistd.h>
 
 static void write_thread_end(const cco_context *context) {
   const cco_label *label = context != NULL ? context->label : NULL;
@@ -27,7 +30,19 @@ static void write_thread_end(const cco_context *context) {
   cco_line_write(&l);
 }
 
+// A program may be started with 0, 1 or 2 closed. The next descriptor gets that number: one of Dispatch, of libpq, of a
+// resolver. Then what the program prints goes into a connection. So these numbers are taken before there is anything of
+// that kind.
+static void take_standard_descriptors(void) {
+  for (int number = STDIN_FILENO; number <= STDERR_FILENO; number++) {
+    if (fcntl(number, F_GETFD) != -1 || errno != EBADF) continue;
+    // The lowest free number is this one.
+    if (open("/dev/null", O_RDWR) != number) return;
+  }
+}
+
 static void start_once(void) {
+  take_standard_descriptors();
   cco_settle_image();
   cco_fatal_reports_start();
 }

@@ -12,7 +12,6 @@
 #ifdef CO_HTTP
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #include "CLLHTTP.h"
 #include "llhttp.h"
@@ -193,8 +192,18 @@ static int is_token(unsigned char c) {
          (c != 0 && strchr("!#$%&'*+-.^_`|~", c) != NULL);
 }
 
+static unsigned char without_case(unsigned char c) { return c >= 'A' && c <= 'Z' ? c + ('a' - 'A') : c; }
+
+// Not strncasecmp: it follows the locale of the process, and in a Turkish one "I" is no "i".
+int chttp_equals(const char *bytes, const char *name, size_t length) {
+  for (size_t i = 0; i < length; i++) {
+    if (without_case((unsigned char)bytes[i]) != without_case((unsigned char)name[i])) return 0;
+  }
+  return 1;
+}
+
 static int equals(const char *bytes, uint32_t length, const char *name) {
-  return strlen(name) == length && strncasecmp(bytes, name, length) == 0;
+  return strlen(name) == length && chttp_equals(bytes, name, length);
 }
 
 static chttp_refusal bad(chttp_message *m, const char *error) {
@@ -428,7 +437,7 @@ chttp_state chttp_parse_chunks(chttp_message *message, const char *bytes, size_t
 int32_t chttp_find(const chttp_message *message, const char *bytes, const char *name, size_t length, uint32_t from) {
   for (uint32_t i = from; i < message->head_field_count; i++) {
     const chttp_field *f = &message->fields[i];
-    if (f->name_length == length && strncasecmp(bytes + f->name, name, length) == 0) return (int32_t)i;
+    if (f->name_length == length && chttp_equals(bytes + f->name, name, length)) return (int32_t)i;
   }
   return -1;
 }

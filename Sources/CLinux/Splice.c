@@ -17,6 +17,15 @@ int clinux_pipe(int ends[2], int bytes) {
   return 0;
 }
 
+int64_t clinux_write_error(const void *bytes, size_t count) {
+  clinux_check();
+  struct broken_pipe state = block_broken_pipe();
+  ssize_t result = write(STDERR_FILENO, bytes, count);
+  int64_t answer = result < 0 ? -errno : result;
+  restore_broken_pipe(&state, answer, count);
+  return answer;
+}
+
 int64_t clinux_splice_in(int socket, int pipe, size_t count) {
   clinux_check();
   ssize_t result = splice(socket, NULL, pipe, NULL, count, SPLICE_F_MOVE | SPLICE_F_NONBLOCK);

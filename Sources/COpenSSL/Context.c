@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/stat.h>
 
 #include "Internal.h"
@@ -93,7 +92,7 @@ static size_t length_without_dot(const char *name) {
 // The final dot of a name says that it is absolute, which all of them are.
 static int equals_name(const char *one, const char *other) {
   size_t length = length_without_dot(one);
-  return length == length_without_dot(other) && strncasecmp(one, other, length) == 0;
+  return length == length_without_dot(other) && OPENSSL_strncasecmp(one, other, length) == 0;
 }
 
 // The latest one that was added under this name; null if there is none.

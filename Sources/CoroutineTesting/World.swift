@@ -167,11 +167,15 @@ public final class World: Sendable {
     return core
   }
 
-  /// Runs `body`, whose waits may be for the real world: a descriptor, a Task, a callback of a real thread.
+  /// Runs `body`, whose waits may be for the real world: a descriptor, a Task, a callback of a real thread, a coroutine
+  /// outside of the world.
   ///
-  /// While only such waits are left, the world blocks its thread, and its time does not pass. Inside `body`,
-  /// co_blocking uses real threads. All that holds for the coroutines that `body` launches too, also after its end.
-  /// Outside a world, the function only calls `body`. It does not suspend by itself, and does not check cancellation.
+  /// While only such waits are left, the world blocks its thread, and its time does not pass. A wait in `body` for an
+  /// object that real threads have as well, a channel or a promise for example, comes after the passing of time: when
+  /// nothing else is left, the world blocks its thread for it, for up to ten seconds of the real world, and then fails
+  /// with ``DeadlockError``. Inside `body`, co_blocking uses real threads. All that holds for the coroutines that
+  /// `body` launches too, also after its end. Outside a world, the function only calls `body`. It does not suspend by
+  /// itself, and does not check cancellation.
   /// - Throws: The error of `body`.
   public static func outside<R, Failure>(_ body: () throws(Failure) -> R) throws(Failure) -> R {
     guard let core = SimulatedWorld.current else { return try body() }

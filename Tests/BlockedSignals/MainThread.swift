@@ -28,6 +28,23 @@ import Glibc
       return 7
     }
     return try job.blockingWait()
+  case "without 0 to 2":
+    var ends: [Int32] = [-1, -1]
+    // Two of the numbers are a program's, and the third is free until the first use.
+    guard pipe(&ends) == 0, ends == [0, 1], write(ends[1], "1", 1) == 1 else { return 1 }
+    try co_launch { try co_untilReadable(0) }.blockingWait()
+    let next = open("/dev/null", O_RDONLY)
+    return next > 2 && fcntl(2, F_GETFD) == 0 ? 7 : 2
+  case "no poll":
+    // A process that may open nothing more: poll fails where the limit is below the number of its descriptors.
+    let job = co_launch { () throws -> Int32 in
+      var limit = rlimit(rlim_cur: 0, rlim_max: 0)
+      setrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
+      try co_delay(.milliseconds(1_500))
+      return 7
+    }
+    let end = try job.blockingWait()
+    return job.isFinished ? end : 1
   case "in a block":
     return try Promise { resumer in DispatchQueue.main.async { resumer.resume(with: Result { try waitLong() }) } }
       .blockingWait()

@@ -33,6 +33,17 @@ struct NetworkTests {
     #expect(released == nil)
   }
 
+  @Test func `connections that outlive their world are reset, and can be closed and released`() async throws {
+    let kept = Locked<[Connection]>([])
+    try withEcho { _, _ in
+      for _ in 0..<2 { kept.current.append(try Connection.connect(host: "server", port: 7)) }
+    }
+    let connections = kept.current
+    await #expect(throws: NetError.self) { try await co_launch { try connections[0].read(upTo: 1) }.value }
+    connections[0].close()
+    kept.current = []
+  }
+
   @Test func `a connection by name carries bytes both ways, and half of it can end`() throws {
     try withEcho { _, _ in
       let connection = try Connection.connect(host: "server", port: 7)

@@ -148,6 +148,46 @@ struct OutsideTests {
     _ = try? await outside.value
   }
 
+  /// What a real thread ends, and a declared coroutine waits for.
+  enum Object: CaseIterable { case promise, channel, closedChannel, selection, job }
+
+  @Test(arguments: Object.allCases) func `a declared wait for what a real thread ends too is no deadlock`(
+    _ object: Object
+  ) async throws {
+    let queue = DispatchQueue(label: "real")
+    let gate = Channel<Int>()
+    let job = co_launch(name: "outside") { try gate.receive() }
+    try await onOwnThread {
+      let seen = try World().run {
+        // Time passes before the world blocks its thread for any of these, but for a job.
+        let timer = co_launch { if object != .job { try co_delay(.seconds(3_600)) } }
+        let seen = try World.outside { () throws -> Int? in
+          let channel = Channel<Int>(1)
+          switch object {
+          case .promise: return try co_await(Promise<Int> { done in queue.async { done.resume(1) } })
+          case .channel:
+            queue.async { _ = channel.trySend(1) }
+            return try channel.receive()
+          case .closedChannel:
+            queue.async { channel.close() }
+            return try channel.receive() ?? 1
+          case .selection:
+            queue.async { _ = channel.trySend(1) }
+            return try co_select { channel.onReceive { $0 } }
+          case .job:
+            queue.async { _ = gate.trySend(1) }
+            return try job.join()
+          }
+        }
+        try timer.join()
+        return seen
+      }
+      #expect(seen == 1)
+    }
+    gate.close()
+    _ = try? await job.value
+  }
+
   @Test func `what nothing in the world can wake is a deadlock`() {
     let error = #expect(throws: World.DeadlockError.self) { try World().run { _ = try Channel<Int>().receive() } }
     #expect(error.map { "\($0)" }?.hasPrefix("every coroutine waits, and nothing in the world can wake one") == true)

@@ -179,7 +179,7 @@ static void enter_trampoline(cco_context *context) {
 }
 
 extern "C" cco_status cco_create(size_t stack_size, cco_entry entry, void *argument, cco_context **result) {
-  cco_start();
+  if (!cco_start()) return CCO_OUT_OF_THREADS;
   cco_context *context = nullptr;
   cco_status status = cco_stack_acquire(stack_size, &context);
   if (status != CCO_OK) return status;

@@ -27,7 +27,7 @@ static void *probe_thread(void *context) {
   return NULL;
 }
 
-void cco_search(cco_core_facts *facts) {
+bool cco_search(cco_core_facts *facts) {
   pthread_barrier_t both_alive;
   pthread_barrier_init(&both_alive, NULL, 2);
   findings a = {.both_alive = &both_alive, .number = 0}, b = {.both_alive = &both_alive, .number = 1};
@@ -42,9 +42,10 @@ void cco_search(cco_core_facts *facts) {
     pthread_join(second, NULL);
   }
   pthread_barrier_destroy(&both_alive);
-  if (!ran) a.exceptions = b.exceptions = (cco_exception_words){0, false};
-  has_fixed_places = cco_flow_layer == NULL || cco_flow_layer->decide(facts, ran);
+  if (!ran) return false;
+  has_fixed_places = cco_flow_layer == NULL || cco_flow_layer->decide(facts);
   if (!cco_exceptions_start(a.exceptions, b.exceptions)) has_fixed_places = false;
+  return true;
 }
 
 void cco_exchange(cco_saved_context *from, cco_saved_context *to) {

@@ -71,6 +71,7 @@ typedef enum cco_status CCO_IS(int32_t) {
   CCO_NOT_RESUMABLE = 4,     ///< resume of a context that is running or finished
   CCO_NOT_RUNNING = 5,       ///< suspend of a context that is not running, or from a stack that is not its own
   CCO_HAS_LIVE_FRAMES = 6,   ///< destroy of a context that is suspended or running
+  CCO_OUT_OF_THREADS = 7,    ///< the kernel refused the two threads that start-up needs for a moment
 } cco_status;
 
 /// One English sentence that says what happened and what to do about it. Static storage.
@@ -109,8 +110,9 @@ typedef struct cco_core_facts {
 // Sound because only cco_start writes it, once, before the first context exists. (Swift reads the attribute.)
 extern cco_core_facts cco_facts CCO_SWIFT("nonisolated(unsafe)");
 
-/// Sets all of `cco_facts`. Idempotent, thread-safe; every function below that makes a context calls it.
-void cco_start(void);
+/// Sets all of `cco_facts`. Idempotent, thread-safe; every function below that makes a context calls it. Returns false
+/// if the kernel refused the threads that it needs for a moment: then the next call tries again.
+bool cco_start(void);
 
 /// The thread pointer, read anew at each use: `volatile` prevents the compiler from reusing one after a switch.
 static inline __attribute__((always_inline)) char *cco_thread_pointer(void) {
@@ -193,8 +195,8 @@ struct cco_context {
 static inline char *cco_high(const cco_context *context) { return (char *)context; }
 
 /// Makes a READY context on a guarded stack of at least `stack_size` bytes (rounded up to a size class). Returns
-/// CCO_STACK_TOO_LARGE, CCO_OUT_OF_MAPS or CCO_OUT_OF_MEMORY. Any thread. Tens of ns on a pooled stack, µs on a new
-/// one.
+/// CCO_STACK_TOO_LARGE, CCO_OUT_OF_MAPS, CCO_OUT_OF_MEMORY or CCO_OUT_OF_THREADS. Any thread. Tens of ns on a pooled
+/// stack, µs on a new one.
 cco_status cco_create(size_t stack_size, cco_entry entry, void *_Nullable argument,
                       cco_context *_Nullable *_Nonnull context);
 

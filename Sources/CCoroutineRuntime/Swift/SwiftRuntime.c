@@ -113,8 +113,7 @@ static void search_thread(int thread) {
 static void exchange(cco_saved_context *from, cco_saved_context *to);
 static cco_flow_hooks hooks;
 
-static bool decide(cco_core_facts *facts, bool ran) {
-  if (!ran) found[0] = found[1] = (findings){0};
+static bool decide(cco_core_facts *facts) {
   findings a = found[0], b = found[1];
   bool has_functions = swift_task_enterThreadLocalContext && swift_task_exitThreadLocalContext;
   if (cco_is_disabled(CCO_MITIGATION_ACCESSES)) {
@@ -122,7 +121,7 @@ static bool decide(cco_core_facts *facts, bool ran) {
   } else if (!swift_beginAccess) {
     accesses = "not needed: this program does not link Swift's runtime";
     cco_mark_active(CCO_MITIGATION_ACCESSES, true);
-  } else if (ran && a.accesses != 0 && a.accesses == b.accesses && !cco_is_disabled(CCO_MITIGATION_ACCESS_OFFSET)) {
+  } else if (a.accesses != 0 && a.accesses == b.accesses && !cco_is_disabled(CCO_MITIGATION_ACCESS_OFFSET)) {
     facts->exchanged_offset[CCO_ACCESSES] = a.accesses;
     accesses = "on: the list head was found, switches exchange it";
     cco_mark_active(CCO_MITIGATION_ACCESSES, true);
@@ -142,7 +141,7 @@ static bool decide(cco_core_facts *facts, bool ran) {
   } else if (!swift_task_localValuePush) {
     task_locals = "not needed: this program does not link Swift's concurrency library";
     cco_mark_active(CCO_MITIGATION_TASK_LOCALS, true);
-  } else if (ran && a.task_locals != 0 && a.task_locals == b.task_locals) {
+  } else if (a.task_locals != 0 && a.task_locals == b.task_locals) {
     facts->exchanged_offset[CCO_TASK_LOCALS] = a.task_locals;
     cco_mark_active(CCO_MITIGATION_TASK_LOCALS, true);
     bool understands = a.understands_task_locals && b.understands_task_locals;

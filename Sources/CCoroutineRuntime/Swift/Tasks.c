@@ -22,8 +22,10 @@
 // coroutines nevertheless.
 #include "SwiftWords.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stddef.h>
+#include <time.h>
 
 // Weak: a program may not link the library, and a future one may rename them. A serial executor is two words.
 extern void *_Nullable swift_task_getCurrent(void) __attribute__((weak));
@@ -204,7 +206,13 @@ void cco_tasks_prove(void) {
     void *old = *running_word();
     *running_word() = mark;
     pthread_t thread;
-    if (pthread_create(&thread, NULL, finish_proof, &mine) == 0)
+    // The search has had its two threads just now, so one is to be had soon.
+    int code = EAGAIN;
+    for (int tries = 0; tries < 100 && code != 0; tries++) {
+      if (tries > 0) nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+      code = pthread_create(&thread, NULL, finish_proof, &mine);
+    }
+    if (code == 0)
       pthread_join(thread, NULL);
     else
       finish_proof(&mine), mine.holds = false;

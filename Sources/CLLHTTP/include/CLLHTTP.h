@@ -76,6 +76,9 @@ chttp_state chttp_parse_chunks(chttp_message *message, const char *bytes, size_t
 // must be known before the body. Names are compared without case.
 int chttp_is_of_head(const char *name, size_t length);
 
+// Whether two texts of that length are equal without the case of ASCII letters, in every locale.
+int chttp_equals(const char *bytes, const char *name, size_t length);
+
 // The index of the next field of that name, from `from` on; -1 if there is none. Names are compared without case.
 int32_t chttp_find(const chttp_message *message, const char *bytes, const char *name, size_t length, uint32_t from);
 

@@ -115,6 +115,12 @@ final class MailboxExtras<Message> {
     return messages
   }
 
+  /// Takes the first message of those that come before all others; a burst gives its memory back with the last one.
+  func takeFirst() -> Message {
+    defer { if front.count == 0, front.isLarge { front = Ring(capacity: 0) } }
+    return front.removeFirst()
+  }
+
   /// Moves the stashed messages to the front, in order.
   func unstash() {
     front.makeRoom(for: stashed.count)
@@ -195,7 +201,7 @@ extension Mailbox {
       }
       let isAfterTimers = extras.dueBy != nil
       extras.dueBy = nil
-      if extras.front.count > 0 { return extras.front.removeFirst() }
+      if extras.front.count > 0 { return extras.takeFirst() }
       if isAfterTimers {
         if case .received(let next) = core.channel.tryReceive() { return next.message }
         continue

@@ -37,7 +37,8 @@ import Synchronization
 ///   which throw ``CoroutineError/notInCoroutine`` there. Its stack has 8 MiB; a body that overflows it ends the
 ///   process with a line that says so. Its thread does not receive signals that are sent to the process.
 /// - The rounding mode, the locale, the signal mask, the cancellation and the name of the thread, if `body` changes
-///   them, are what they were for the next body.
+///   them, are what they were for the next body. All else of the thread stays as `body` leaves it: priority, processors
+///   (`sched_setaffinity`), a working folder after `unshare(CLONE_FS)`. A body that changes these changes them back.
 /// - `body` may wait with ``Job/blockingWait()`` and ``Promise/blockingWait()``, also for coroutines that call
 ///   co_blocking. While it waits, its thread does not count towards the limit, so another thread may take its place.
 ///   Other locks and semaphores keep the thread.

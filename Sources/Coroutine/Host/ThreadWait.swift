@@ -69,7 +69,8 @@ private final class MainQueueWait: Sendable {
   deinit { if wake >= 0 { close(wake) } }
 
   func end() {
-    if wake >= 0 { clinux_eventfd_signal(wake) } else { settled.signal() }
+    settled.signal()
+    if wake >= 0 { clinux_eventfd_signal(wake) }
   }
 
   func block(for what: () -> String) {
@@ -78,6 +79,9 @@ private final class MainQueueWait: Sendable {
       if clinux_is_in_main_queue() { say(what()) }
       return settled.wait()
     }
+    // Whatever ends the service of the queue, the wait ends by `settled` alone: a poll may fail, as it does where the
+    // process has lowered its limit of descriptors below those that it has.
+    defer { settled.wait() }
     if clinux_serve_main_queue(wake, 1_000_000_000) { return }
     let isServed = Shared(Atomic<Bool>(false))
     DispatchQueue.main.async { isServed.touched.store(true, ordering: .relaxed) }

@@ -1,4 +1,5 @@
 internal import CCoroutineRuntime
+internal import CLinux
 import Glibc
 
 /// A deadline has passed.
@@ -397,10 +398,10 @@ func writeToStandardError(_ text: String) {
   text.withUTF8 { bytes in
     var rest = bytes[...]
     while !rest.isEmpty {
-      let count = write(STDERR_FILENO, UnsafeBufferPointer(rebasing: rest).baseAddress, rest.count)
+      let count = clinux_write_error(UnsafeBufferPointer(rebasing: rest).baseAddress, rest.count)
       // After an interruption by a signal it continues; if the descriptor is closed or full, it gives up.
-      if count < 0, errno != EINTR { return }
-      rest = rest.dropFirst(max(0, count))
+      if count < 0, count != -Int64(EINTR) { return }
+      rest = rest.dropFirst(max(0, Int(count)))
     }
   }
 }

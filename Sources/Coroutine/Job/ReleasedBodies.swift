@@ -4,7 +4,8 @@ import Glibc
 //
 // Such a body may hold the last reference of another job that has not begun, the body of that one the last reference of
 // a third, and so on: `next = co_launch(start: .lazy) { try last.join() + 1 }` in a loop. If each were released inside
-// of the release of the one before, a long chain would overflow the stack. So a release inside of another one leaves
+// of the release of the one before, a long chain would overflow the stack. Handlers of promises that will not run hold
+// resumers of further promises in the same way, which a release abandons. So a release inside of another one leaves
 // its body on a list, and the outermost release takes one after the other from there.
 //
 // A release runs deinits, which are users' code and may wait. Then other coroutines run on this thread, and the one
@@ -15,7 +16,7 @@ import Glibc
 //   has got the cell after the flow has given it back, so it sees `isOver`.
 // - A list that a flow has left behind on another thread stays there, empty, until the next one takes its place.
 
-/// The bodies that are to be released by the outermost release of a flow.
+/// The bodies and handlers that are to be released by the outermost release of a flow.
 final class ReleasedBodies {
   private var bodies: [Unmanaged<AnyObject>] = []
   /// The job that runs the outermost release; nil for code of a thread outside of any.

@@ -86,7 +86,7 @@ package final class ForeignWatch: @unchecked Sendable {
     case S_IFREG, S_IFDIR, S_IFBLK: throw .system(EPERM)
     default: break
     }
-    let duplicate = fcntl(number, F_DUPFD_CLOEXEC, 0)
+    let duplicate = fcntl(number, F_DUPFD_CLOEXEC, STDERR_FILENO + 1)
     guard duplicate >= 0 else { throw .system(errno) }
     watched = try WatchedDescriptor(duplicate, shortReadMeansEmpty: false)
     self.number = number

@@ -221,10 +221,17 @@ public class AnyPromise: @unchecked Sendable {
   /// Overridden by the classes that store a closure.
   @usableFromInline func releaseBody() {}
 
-  private final func releaseHandler() {
+  fileprivate final func releaseHandler() {
     releaseBody()
     locals.take()?.release()
   }
+}
+
+/// Holds a promise whose handler will not run, for `ReleasedBodies`.
+private final class HeldHandler {
+  private let promise: AnyPromise
+  init(of promise: AnyPromise) { self.promise = promise }
+  deinit { promise.releaseHandler() }
 }
 
 /// Settles the first promise from `source`: through the user's handler, or with the same outcome if `handles` is false.
@@ -405,7 +412,8 @@ extension AnyPromise {
 
   private final func releaseBodyWhileSettling() {
     let words = Self.leaveSettleList()
-    releaseHandler()
+    // Not inside of another such release: the handler may hold the resumer of a promise that has such a handler.
+    ReleasedBodies.release(.passRetained(HeldHandler(of: self)))
     Self.enterSettleList(words)
   }
 

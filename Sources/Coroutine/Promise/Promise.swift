@@ -105,7 +105,9 @@ public class Promise<Success: Sendable>: AnyPromise, Awaitable, @unchecked Senda
   @inlinable
   public final func follow(_ other: Promise) {
     guard isFree else { return followAdditionally(other) }
-    if lockIn(), !wait(for: other, Self.copier) { letGo(of: other) }
+    guard lockIn() else { return }
+    if !wait(for: other, Self.copier) { return letGo(of: other) }
+    skipFollower()
   }
 
   /// Follows `other` from a link whose own waiter is in use, because it waits for its upstream or has a handler to run.

@@ -18,8 +18,10 @@ import Synchronization
 // promise, and both take the same way without it.
 //
 // When. A thread that has run a handler looks at the handler's promise, then at the promises upstream of the one that
-// is left. So of a follower and its upstream, the one that begins to wait last finds the other. (If another thread is
-// about to give up its reference to an upstream, that level stays until the end: c.)
+// is left. One that has called `follow` looks at the promise that waits for the follower: in a loop `p.follow(poll())`,
+// the handler of the round before has been released by then. So of a follower and its upstream, the one that begins to
+// wait last finds the other. (If another thread is about to give up its reference to an upstream, that level stays
+// until the end: c.)
 //
 // Locks. Under the graph lock (PromiseGraph.swift) no other thread makes or takes out the edges, only promises settle.
 // So the two edges move while the locks of all three promises are held, in their order: the follower's, Q's, R's. A
@@ -65,7 +67,33 @@ extension AnyPromise {
   }
 }
 
+extension AnyPromise {
+  /// Takes out the level above this promise, which has begun to follow another one.
+  @usableFromInline
+  final func skipFollower() {
+    PromiseGraph.lock.pointee.lock()
+    let follower = ref.retainedFollower
+    withUnsafeTemporaryAllocation(of: Unmanaged<AnyPromise>.self, capacity: 2) { memory in
+      var released = Released(memory: memory)
+      // The other reference is that of this function.
+      _ = follower?.skip(references: 2, &released)
+      PromiseGraph.lock.pointee.unlock()
+      for index in 0..<released.count { memory[index].release() }
+    }
+    follower?.object.release()
+  }
+}
+
 extension PromiseRef {
+  /// The promise that waits for this one and copies its outcome, if nothing else waits; with a reference.
+  fileprivate var retainedFollower: PromiseRef? {
+    lock()
+    defer { unlock() }
+    guard let follower = onlyFollower else { return nil }
+    _ = follower.object.retain()
+    return follower
+  }
+
   fileprivate init(at address: UnsafeMutableRawPointer) { self.address = address }
 
   private func lock() { completion.known.lock.lock() }

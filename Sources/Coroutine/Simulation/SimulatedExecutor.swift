@@ -418,20 +418,28 @@ extension SimulatedWorld {
 
   /// Blocks the thread until a real thread has sent a message, if a coroutine waits for one.
   ///
+  /// `lastly` is for when time cannot pass either: then a declared wait for an object of the program, a channel or a
+  /// promise for example, is taken as one that a real thread ends. Not for ever, because the declared code may have a
+  /// deadlock as well.
+  ///
   /// Returns whether a message has arrived.
-  func waitOutside() -> Bool {
+  func waitOutside(lastly: Bool = false) -> Bool {
+    if lastly, finding != nil { return false }
     // Nothing can run, so each of them is parked. One that does not wait any more was claimed by a real thread, which
     // is about to send its message. In a run that has failed, it may be parked for ever (`throwsCancellation`).
     let isAwaited = hasOutside { job in
       guard job.seemsWaiting || finding == nil else { return false }
-      return WaitKind(rawValue: job.pointee.waitKind.load(ordering: .relaxed))?.isReal ?? false
+      guard let kind = WaitKind(rawValue: job.pointee.waitKind.load(ordering: .relaxed)) else { return false }
+      return kind.isReal || kind == .job && waitsForJobOutside(job) || lastly && kind.mayBeReal
     }
     guard isAwaited else { return false }
     defer { for executor in executors { _ = executor.scheduler.inbox.wakeUp() } }
     // A message that arrives after this finds an idle inbox, and signals the semaphore.
     for executor in executors where !executor.scheduler.inbox.goIdle() { return true }
-    LimitedThread.whileWaiting { wakeUp.wait() }
-    return true
+    let limit = lastly ? DispatchTime.now() + .seconds(10) : .distantFuture
+    var end = DispatchTimeoutResult.success
+    LimitedThread.whileWaiting { end = wakeUp.wait(timeout: limit) }
+    return end == .success
   }
 
   /// The error of a coroutine whose wait something outside may end, or has just ended; nil if there is none.
@@ -460,13 +468,19 @@ extension SimulatedWorld {
     case .task: return "a Task"
     // A wait for a stop has a source.
     case .callback where source == 0: return "a callback"
-    case .job:
-      // Sound because the waiting coroutine holds the job, and is parked.
-      guard let address = UnsafeRawPointer(bitPattern: source) else { return nil }
-      let other = Unmanaged<AnyJob>.fromOpaque(address)._withUnsafeGuaranteedRef { $0 }
-      return (Host.of(other.record) as? SimulatedHost)?.world === self ? nil : "a coroutine outside of the world"
+    case .job: return waitsForJobOutside(job) ? "a coroutine outside of the world" : nil
     default: return nil
     }
+  }
+
+  /// Whether the job that `job` waits for runs outside of the world.
+  private func waitsForJobOutside(_ job: JobRef) -> Bool {
+    // Sound because the waiting coroutine holds the job, and is parked.
+    guard let address = UnsafeRawPointer(bitPattern: job.pointee.waitSource.load(ordering: .relaxed)) else {
+      return false
+    }
+    let other = Unmanaged<AnyJob>.fromOpaque(address)._withUnsafeGuaranteedRef { $0 }
+    return (Host.of(other.record) as? SimulatedHost)?.world !== self
   }
 
   /// Fails the run if a thread outside of the world has ended a wait of a coroutine that has not declared it.
@@ -524,6 +538,14 @@ extension WaitKind {
   fileprivate var isReal: Bool {
     switch self {
     case .callback, .task, .blocking, .readable, .writable, .descriptor: true
+    default: false
+    }
+  }
+
+  /// Whether a real thread may end a declared wait of this kind as well as a coroutine of the world.
+  fileprivate var mayBeReal: Bool {
+    switch self {
+    case .promise, .select, .lock, .receive, .send, .permits, .condition, .group, .answer, .decision, .change: true
     default: false
     }
   }

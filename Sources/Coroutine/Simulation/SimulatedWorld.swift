@@ -28,7 +28,8 @@ import Synchronization
 //     been ready longest. So a run whose choices are all 0 has the order "first in, first out".
 //
 // Waits that no coroutine of the world can end. A coroutine declares them by a binding (`declared`), which those that
-// it launches inherit. Only for these the loop blocks its thread. Any other one is found, whatever the real time at
+// it launches inherit. Only for these the loop blocks its thread: before time passes for one that only the real world
+// ends, and after that, for ten seconds, for one that it may end. Any other one is found, whatever the real time at
 // which it ends:
 //   before it begins    the cell of a callback knows that a real thread has settled it (`isFromOutside`)
 //   while others run    the wake-up comes from a real thread (`noteWake`)
@@ -278,7 +279,7 @@ extension SimulatedWorld {
         if steps - stepsBefore > mostSteps { throw policy.overLimit(nil, dump) }
       } else if !wakeSettled() && !waitOutside() {
         if let due = nextTimer, due - Self.start > timeLimit { throw policy.overLimit(timeLimit, dump) }
-        if !passTime() { throw waitsForOutside ?? policy.deadlock(dump) }
+        if !passTime(), !waitOutside(lastly: true) { throw waitsForOutside ?? policy.deadlock(dump) }
         stepsBefore = steps
       }
     }

@@ -1,3 +1,4 @@
+internal import CCoroutine
 internal import CLinux
 import Glibc
 
@@ -13,6 +14,8 @@ package enum DetachedThread {
   ///
   /// The kernel keeps the first 15 bytes of `name`.
   package static func start(_ name: String, _ body: @escaping @Sendable () -> Void) -> Int32 {
+    // It may be the first use of the runtime, whose image must not be unloaded under the thread.
+    cco_start()
     let start = Unmanaged.passRetained(Start(name, body))
     let code = SignalMask.whileBlocked {
       clinux_start_thread(stackBytes, { DetachedThread.run($0) }, start.toOpaque())

@@ -361,8 +361,8 @@ extension HTTPConnection {
     guard head.expect_count > 0, head.minor_version > 0 else { return }
     let expectation = value(head.expect - 1)
     guard head.expect_count == 1, expectation.count == 12,
-      strncasecmp(expectation.baseAddress.unsafelyUnwrapped.assumingMemoryBound(to: CChar.self), "100-continue", 12)
-        == 0
+      chttp_equals(expectation.baseAddress.unsafelyUnwrapped.assumingMemoryBound(to: CChar.self), "100-continue", 12)
+        != 0
     else {
       throw HTTPError("UNKNOWN_EXPECTATION", .expectationFailed, "the expectation is unknown; expect 100-continue")
     }

@@ -9,7 +9,9 @@ extension World.Network {
   /// already keeps its end. The clock never jumps, and runs on while the host is down.
   ///
   /// A handler of a promise is on the host of the code that has attached it. The world measures all the rest:
-  /// latencies, ``World/now``, ``World/advance(by:)``, `timeLimit`.
+  /// latencies, ``World/now``, ``World/advance(by:)``, `timeLimit`. An object that stores times, such as a
+  /// `RateLimiter` or a `Ticker`, is for one host: of hosts with different rates that share one, none gets the rate
+  /// that it asks for.
   ///
   /// - Parameters:
   ///   - rate: The rate, from 0.001 to 1000, which is rounded to millionths. Another rate traps.

@@ -6,7 +6,7 @@ extension World.Network: SimulatedNetwork {
   var now: Duration { .nanoseconds(Int64(world.elapsed)) }
 
   /// Whether the calling code is in the world, so that bytes can still be sent.
-  var isRunning: Bool { SimulatedWorld.current === world }
+  var isRunning: Bool { core.map { SimulatedWorld.current === $0 } ?? false }
 
   /// The pauses, in seconds, between attempts to connect; those of Linux.
   private static var pauses: [Int] { [1, 2, 4, 8, 16, 32, 64] }

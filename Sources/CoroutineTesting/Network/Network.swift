@@ -21,7 +21,7 @@ extension World {
     // Sound because a world runs on one thread, and nothing else uses its network while it does.
 
     /// The world, while it runs.
-    private var core: SimulatedWorld?
+    private(set) var core: SimulatedWorld?
     private(set) var machines: [Machine] = []
     private var links: [Link.Ends: Link] = [:]
     /// The clocks that have had another rate than the world's, by the names of their hosts.

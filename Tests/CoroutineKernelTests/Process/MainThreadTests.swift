@@ -24,6 +24,11 @@ struct MainThreadTests {
     #expect(said.split(separator: "\n").count == 1)
   }
 
+  // More than a second of the real clock, after which the wait looks whether the queue is served.
+  @Test(.tags(.realClock)) func `ends with the coroutine, also where the process may not poll`() async throws {
+    #expect(try await run("no poll").status == 7)
+  }
+
   /// Runs the program; returns its status, and what it has written to standard error.
   private func run(_ way: String) async throws -> (status: Int32, said: String) {
     let file = FileManager.default.temporaryDirectory.appending(path: "main-thread-\(UUID())")

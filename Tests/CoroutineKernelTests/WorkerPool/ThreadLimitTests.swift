@@ -38,6 +38,37 @@ struct ThreadLimitTests {
     }
   }
 
+  // The kernel lets the administrator start threads whatever the limit is.
+  @Test(.enabled(if: geteuid() == 0)) func `makes no context before the runtime has found the words of others`() async {
+    await #expect(processExitsWith: .success) {
+      var limit = rlimit()
+      let threads = __rlimit_resource_t(__RLIMIT_NPROC.rawValue)
+      getrlimit(threads, &limit)
+      let before = limit.rlim_cur
+      limit.rlim_cur = 0
+      setrlimit(threads, &limit)
+      setuid(65_534)
+      // A generator needs no worker.
+      let numbers = co_sequence(of: Int.self) { yield in
+        try yield(1)
+        try yield(2)
+      }
+      #expect(outcome { try numbers.step() } == "outOfStacks")
+      limit.rlim_cur = before
+      setrlimit(threads, &limit)
+      let value = try Told.$value.withValue(1) { () throws -> Int in
+        let own = co_sequence(of: Int.self) { yield in
+          try Told.$value.withValue(2) { () throws -> Void in try yield(Told.value) }
+        }
+        _ = try own.step()
+        return Told.value
+      }
+      #expect(value == 1)
+    }
+  }
+
+  private enum Told { @TaskLocal static var value = 0 }
+
   @Test func `releases the captures of a body that fails so`() async {
     await #expect(processExitsWith: .success) {
       refuseThreads()

@@ -5,7 +5,7 @@ import Testing
 
 /// Rounds that each wait for a gate, and then return the promise of the next round.
 private final class Rounds: Sendable {
-  enum Route: CaseIterable { case then, thenResult, recover, rescue, guarantee }
+  enum Route: CaseIterable { case then, thenResult, recover, rescue, guarantee, follow }
 
   private let route: Route
   private let keeps: Bool
@@ -27,12 +27,19 @@ private final class Rounds: Sendable {
       case .recover: gate.then { 0 }.recover { _ -> Promise<Int> in self.next() }
       case .rescue: gate.then { 0 }.rescue { (_: Oops) -> Promise<Int> in self.next() }
       case .guarantee: Guarantee(gate.recover { _ in }).then { Guarantee(self.next()) }.promise
+      case .follow: following(gate)
       }
     state.withLock {
       $0.gate = gate
       $0.count += 1
       if keeps { $0.kept.append(promise) }
     }
+    return promise
+  }
+
+  private func following(_ gate: Promise<Void>) -> Promise<Int> {
+    let promise = Promise<Int>()
+    gate.then { promise.follow(self.next()) }.ignore()
     return promise
   }
 
@@ -69,9 +76,9 @@ struct PromiseLevelsTests {
       try rounds.goOn(50)
       #expect(levels(first) <= before + 2)
       #expect(!first.isSettled)
-      // The promise of the present round is reached by a cancellation.
+      // The promise of the present round is reached by a cancellation; that of the follower waits for no gate.
       first.cancel()
-      #expect(rounds.isCancelled.isRaised)
+      #expect(rounds.isCancelled.isRaised == (route != .follow))
       #expect(outcome { try co_await(first) } == "CancellationError")
     }
   }
@@ -89,6 +96,26 @@ struct PromiseLevelsTests {
     try await onSerialQueue {
       #expect(outcome { try co_await(poll(200)) } == "7")
       #expect(outcome { try co_await(fail(200)) } == "Oops(last)")
+    }
+  }
+
+  enum End: CaseIterable { case rejects, isCancelled, isReleased }
+
+  // One inside of another, twenty thousand releases overflow the stack.
+  @Test(arguments: End.allCases) func `with a resumer in each round ends round by round`(_ end: End) async throws {
+    try await onSerialQueue {
+      var first: Promise<Int>? = Promise<Int>()
+      var last = try #require(first)
+      for _ in 0..<20_000 {
+        let before = last
+        last = Promise<Int> { done in before.then { done.resume($0) }.ignore() }
+      }
+      switch end {
+      case .rejects: first?.reject(Oops("first"))
+      case .isCancelled: first?.cancel()
+      case .isReleased: first = nil
+      }
+      #expect(outcome { try co_await(last) } == "abandoned")
     }
   }
 

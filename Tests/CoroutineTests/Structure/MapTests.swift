@@ -50,6 +50,26 @@ struct MapTests {
     #expect(seen == "[0, 1] Oops(source)")
   }
 
+  @Test(arguments: [true, false])
+  func `throws the cancellation that has ended a source without an error`(_ isDelegated: Bool) async throws {
+    let seen = try await onSerialQueue {
+      let progress = ProgressPromise<Int>()
+      progress.update(completed: 1, total: 10)
+      let job = co_launch { () throws -> [Int] in
+        if !isDelegated { return try co_map(progress, limit: 2) { $0.completed } }
+        let updates = co_sequence(of: ProgressUpdate.self) { yield in try yield.all(of: progress) }
+        let all = updates.map(\.completed)
+        if let failure = updates.failure { throw failure }
+        return all
+      }
+      // It has got the only update, and waits for the next.
+      for _ in 0..<5 { try co_yield() }
+      job.cancel()
+      return outcome { try job.join() }
+    }
+    #expect(seen == "CancellationError")
+  }
+
   @Test(.inWorlds) func `takes an element only when it can begin it`() throws {
     let (read, active, most) = (Locked(0), Locked(0), Locked(0))
     let values = outcome {

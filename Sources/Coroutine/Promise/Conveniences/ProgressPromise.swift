@@ -97,6 +97,15 @@ public final class ProgressPromise<Success: Sendable>: Promise<Success>, @unchec
   }
 }
 
+extension ProgressPromise: FallibleSource {
+  /// A loop ends before the promise settles where its coroutine is cancelled, or where it may not wait.
+  @usableFromInline var failure: (any Error)? {
+    if isSettled { return nil }
+    do { try co_checkCancelled() } catch { return error }
+    return nil
+  }
+}
+
 extension ProgressPromise: Sequence, AsyncSequence {
   /// Returns a new loop over the updates.
   public func makeIterator() -> _Iterator { _Iterator(self) }
