@@ -63,6 +63,8 @@ let package = Package(
       dependencies: ["CMallocCount", "CProbe", "Harness", coroutine],
       path: "Sources/Allocations"
     ),
+    // Checks the table of levels in the article "Memory and stacks".
+    .executableTarget(name: "levels", dependencies: [coroutine], path: "Sources/Levels"),
     // For `run-net`: our servers, the load, and the bare epoll loop in C, which they are compared with.
     .target(name: "MinimalHTTP"),
     .executableTarget(
