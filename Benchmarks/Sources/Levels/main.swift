@@ -44,7 +44,12 @@ struct AnyValue: Codable {
 }
 
 indirect enum Value: Decodable {
-  case null, bool(Bool), number(Double), string(String), array([Value]), object([String: Value])
+  case null
+  case bool(Bool)
+  case number(Double)
+  case string(String)
+  case array([Value])
+  case object([String: Value])
 
   init(from decoder: any Decoder) throws {
     let container = try decoder.singleValueContainer()

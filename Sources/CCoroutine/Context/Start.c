@@ -97,7 +97,8 @@ static void run_start(void) {
   starting = false;
 }
 
-static bool try_again(void) {
+// Not inline: the address of `starting` would be kept over pthread_once.
+static __attribute__((noinline)) bool try_again(void) {
   static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
   pthread_mutex_lock(&one_at_a_time);
   bool ready = atomic_load_explicit(&is_ready, memory_order_acquire);

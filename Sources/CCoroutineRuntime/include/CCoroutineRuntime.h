@@ -30,6 +30,7 @@ typedef struct cco_layer_words {
   uint32_t lock_exemptions;        ///< debug builds: above zero while the thread may allocate under a lock
   uint32_t thread_mutexes;         ///< debug builds: the number of ThreadMutexes that the flow on this thread holds
   uint32_t thread_mutexes_below;   ///< debug builds: of these, the mutexes of the consumers below a generator's body
+  uint32_t releases;               ///< how many releases of handlers that will not run are below each other here
 } cco_layer_words;
 #if !defined(__cplusplus)
 _Static_assert(sizeof(cco_layer_words) <= sizeof((cco_thread_words *)0)->layer, "the core has less room for a layer");
