@@ -84,6 +84,52 @@ struct RefusedTests {
     #expect(try !("select 1 -- x\r where \(true)" as SQL).changesSession())
   }
 
+  @Test func `another encoding ends the connection on every route, before a text is garbled`() async throws {
+    try await withPool { db in
+      let function = uniqueName("f")
+      try db.run(
+        """
+        create function \(identifier: function)() returns int language plpgsql as
+          $$ begin perform set_config('client_encoding', 'LATIN1', false); return 1; end $$
+        """
+      )
+      defer { _ = try? db.run("drop function \(identifier: function)") }
+      let call: SQL = "select \(identifier: function)()"
+      try db.withTable("a text") { table in
+        func insert(_ session: some PostgresSession) throws { try session.run("insert into \(table) values (\("ä"))") }
+        for text in ["set client_encoding = 'LATIN1'", "set names 'LATIN1'", call] as [SQL] {
+          #expect(kind { try db.run(text) } == .lost, "\(text)")
+          try insert(db)
+          let end = kind {
+            try db.withConnection { connection in
+              #expect(kind { try connection.run(text) } == .lost)
+              try insert(connection)
+            }
+          }
+          #expect(end == .lost, "\(text)")
+        }
+        for text in ["set local client_encoding = 'LATIN1'", call] as [SQL] {
+          // The second time it is prepared, and sent together with the beginning.
+          for _ in 0..<2 {
+            let end = kind {
+              try db.transaction { t in
+                #expect(kind { try t.run(text) } == .lost)
+                try insert(t)
+              }
+            }
+            #expect(end == .lost, "\(text)")
+          }
+        }
+        #expect(kind { try db.transaction { t in try t.forEach(call) { _ in } } } == .lost)
+        #expect(kind { try db.pipeline.run(call) } == .lost)
+        try insert(db.pipeline)
+        // What it is already.
+        try db.run("set client_encoding = 'UTF8'")
+        #expect(try db.all("select a from \(table)", as: String.self) == ["ä", "ä", "ä", "ä"])
+      }
+    }
+  }
+
   @Test func `control of a transaction is refused on every route, and nothing of others is lost`() async throws {
     let controls: [SQL] = [
       "begin", " -- a\n/* b /* c */ */ BEGIN", ";start transaction", "commit", "end", "abort", "rollback",

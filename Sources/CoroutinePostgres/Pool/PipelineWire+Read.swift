@@ -68,6 +68,7 @@ extension PipelineWire {
       }
       switch result.status {
       case PGRES_PIPELINE_SYNC:
+        do { try wire.checkEncoding() } catch { return (resumed, "\(error)") }
         finishFirst()
         resumed += 1
       case PGRES_PIPELINE_ABORTED: break

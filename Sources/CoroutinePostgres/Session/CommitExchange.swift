@@ -47,7 +47,7 @@ final class CommitExchange {
     }
     try wire.flush()
     while !isEnded { try readNext() }
-    if asksForID { wire.endPipeline() }
+    if asksForID { try wire.endPipeline() }
     if let error { throw error }
   }
 

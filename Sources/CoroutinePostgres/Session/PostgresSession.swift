@@ -12,6 +12,8 @@
 ///   effect. Nothing is repeated by itself, but a transaction with `retries`.
 /// - A statement that begins or ends a transaction, or a part of one, is refused with 25000, and one that has a value
 ///   inside of quotes, or a zero byte in its text, with `.decoding`. Nothing was sent then.
+/// - Texts are sent and read in UTF-8. After a statement that sets `client_encoding` otherwise, also by a function, the
+///   connection is closed, and the call throws `.lost`.
 /// - Errors of the server are ``PostgresError``s of kind `.server`, with a `sqlState`.
 public protocol PostgresSession {
   /// Runs one statement, and returns all its rows. Asks the server.

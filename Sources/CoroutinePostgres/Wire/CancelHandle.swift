@@ -62,7 +62,7 @@ extension Wire {
         continue
       }
       switch next.status {
-      case PGRES_PIPELINE_SYNC: return endPipeline()
+      case PGRES_PIPELINE_SYNC: return try endPipeline()
       case PGRES_COPY_IN, PGRES_COPY_BOTH:
         PQputCopyEnd(pg, "cancelled")
         try flush()

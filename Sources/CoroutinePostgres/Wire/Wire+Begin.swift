@@ -46,7 +46,7 @@ extension Wire {
       }
       switch next.status {
       case PGRES_PIPELINE_SYNC:
-        endPipeline()
+        try endPipeline()
         if let error { throw error }
         guard let kept else { throw lost() }
         return kept
@@ -112,9 +112,12 @@ extension Wire {
   }
 
   /// Leaves libpq's pipeline mode, after its sync.
-  func endPipeline() {
+  ///
+  /// Throws as `checkEncoding`.
+  func endPipeline() throws {
     PQexitPipelineMode(pg)
     settle()
+    try checkEncoding()
   }
 }
 

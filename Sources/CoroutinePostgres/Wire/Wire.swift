@@ -394,9 +394,22 @@ extension Wire {
     }
     if let result = PQgetResult(pg) { return ResultMemory(result, isUTC: isChanged || !isIdle ? readsUTC : isUTC) }
     // In pipeline mode it ends one statement of several.
-    if PQpipelineStatus(pg) == PQ_PIPELINE_OFF { settle() }
+    if PQpipelineStatus(pg) == PQ_PIPELINE_OFF {
+      settle()
+      try checkEncoding()
+    }
     return nil
   }
+
+  /// Throws `.lost` if a statement has set another encoding: texts would be stored as others, without an error.
+  ///
+  /// Called after each statement. The server tells a change before the end of the statement that has made it.
+  func checkEncoding() throws {
+    if PQstatus(pg) == CONNECTION_BAD || PQclientEncoding(pg) == Self.encoding { return }
+    farewell = PostgresError(.lost, "a statement has set client_encoding, which is UTF8; the connection is closed")
+    throw lost()
+  }
+  private static let encoding = pg_char_to_encoding("UTF8")
 
   private func endStrayCopy(_ status: ExecStatusType) throws {
     if status == PGRES_COPY_IN {
