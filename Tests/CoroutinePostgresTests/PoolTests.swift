@@ -271,6 +271,32 @@ struct PoolTests {
     }
   }
 
+  @Test func `what a failed or a cancelled transaction has not prepared leaves no name behind`() async throws {
+    try await withPool(options(1) { $0.statementCache = 4 }) { db in
+      for round in 0..<10 {
+        for number in 0..<4 { try db.run(SQL(unchecked: "select \(round) + \(number)")) }
+        _ = try? db.transaction { t in
+          #expect(state { try t.run("select 1 / 0") } == "22012")
+          for number in 0..<4 { #expect(state { try t.run(SQL(unchecked: "select \(round) - \(number)")) } == "25P02") }
+        }
+        for number in 0..<4 { try db.run(SQL(unchecked: "select \(round) * \(number)")) }
+        let running = ThreadMutex<Job<Void>?>(nil)
+        let job: Job<Void> = co_launch {
+          while running.withLock({ $0 }) == nil { try co_yield() }
+          try db.transaction { t in
+            try t.run("select 1")
+            running.withLock { $0 }?.cancel()
+            for number in 0..<4 { _ = try? t.run(SQL(unchecked: "select \(round) / \(number + 1)")) }
+          }
+        }
+        running.withLock { $0 = job }
+        _ = try job.outcome()
+      }
+      #expect(try db.first("select count(*) from pg_prepared_statements", as: Int.self)! <= 5)
+      #expect(db.statistics.opened == 1)
+    }
+  }
+
   @Test func `a connection without its prepared statements goes on, also with transactions`() async throws {
     try await withPool(options(1)) { db in
       func transfer(_ session: PostgresConnection) throws -> Int? {

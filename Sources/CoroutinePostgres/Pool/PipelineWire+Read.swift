@@ -99,7 +99,8 @@ extension PipelineWire {
       } else if error.isOutdated, let name = entry.name {
         // Of several that were sent with the old name, the first one: the others must not remove the new name.
         let isGone = error.sqlState == .noSuchStatement
-        if let old = wire.prepared.remove(.init(entry.statement), name: name), !isGone { unused.append(old) }
+        let old = wire.prepared.remove(.init(entry.statement), name: name)
+        if let old, !isGone { wire.prepared.unused.append(old) }
       }
       finish(entry.resumer, .failure(error))
     } else if let result = entry.result {

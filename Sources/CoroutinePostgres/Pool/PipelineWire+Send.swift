@@ -44,7 +44,7 @@ extension PipelineWire {
     } else {
       var isPrepared = true
       if name == nil {
-        if let oldest = wire.prepared.removeOldestIfFull() { unused.append(oldest) }
+        wire.prepared.removeOldestIfFull()
         guard forgetUnused() else { return false }
         let (key, new) = (StatementCache.Key(statement), wire.prepared.newName())
         isPrepared = PQsendPrepare(wire.pg, new, key.text, Int32(key.types.count), key.types) == 1
@@ -61,7 +61,7 @@ extension PipelineWire {
 
   /// Puts the removal of names into libpq's memory, each with a sync of its own: it is nobody's error if one is gone.
   private func forgetUnused() -> Bool {
-    while let name = unused.popLast() {
+    while let name = wire.prepared.unused.popLast() {
       let entry = Entry(nil, SQL(unchecked: "deallocate \(name)"))
       guard wire.sendUnnamed(entry.statement) == 1, PipelineSync.put(wire.pg) == 1 else { return false }
       sent.append(entry)

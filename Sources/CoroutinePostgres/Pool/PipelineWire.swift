@@ -78,8 +78,6 @@ final class PipelineWire: @unchecked Sendable {
   @exclusivity(unchecked) var isFlushing = false
   /// Whether it lives, and gets no more statements.
   @exclusivity(unchecked) private(set) var isRetired = false
-  /// Names that the server still has, and nobody will use.
-  @exclusivity(unchecked) var unused: [String] = []
 
   init(_ wire: Wire) throws {
     self.wire = wire

@@ -49,6 +49,8 @@ struct StatementCache {
   private var recent: [Entry?]
   /// The name of the question for a transaction's number (Wire+Begin.swift), if it is prepared.
   var question: [CChar]?
+  /// Names that the server still has, and nobody will use: they are removed there before the next preparation.
+  var unused: [String] = []
   private var clock = 0
   private var named = 0
 
@@ -109,20 +111,22 @@ struct StatementCache {
   /// Removes a statement if this is its name still.
   mutating func remove(_ key: Key, name: [CChar]) -> String? { entries[key]?.bytes == name ? remove(key) : nil }
 
-  /// Removes the statement that was not used for the longest time, if there is no room for another one.
+  /// Removes the statement that was not used for the longest time, if there is no room for another one: it is `unused`
+  /// then.
   ///
   /// Looks at all of them: that is much less than the two round trips that follow.
-  mutating func removeOldestIfFull() -> String? {
-    guard entries.count >= limit, let oldest = entries.min(by: { $0.value.lastUse < $1.value.lastUse }) else {
-      return nil
-    }
-    return remove(oldest.key)
+  mutating func removeOldestIfFull() {
+    guard entries.count >= limit, let oldest = entries.min(by: { $0.value.lastUse < $1.value.lastUse }),
+      let name = remove(oldest.key)
+    else { return }
+    unused.append(name)
   }
 
   /// Forgets all: the server has none any more.
   mutating func removeAll() {
     question = nil
     entries.removeAll(keepingCapacity: true)
+    unused = []
     recent = Array(repeating: nil, count: recent.count)
   }
 }

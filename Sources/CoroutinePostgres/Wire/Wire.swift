@@ -239,8 +239,7 @@ extension Wire {
     do { return try runPrepared(statement) } catch let error as PostgresError where error.isOutdated {
       // The table has changed since, or somebody has removed the statement. Nothing has run.
       let isGone = error.sqlState == .noSuchStatement
-      let name = prepared.remove(StatementCache.Key(statement))
-      if let name, isIdle, !isGone { try call { PQsendQuery(pg, "deallocate \(name)") } }
+      if let name = prepared.remove(StatementCache.Key(statement)), !isGone { prepared.unused.append(name) }
       // In a transaction nothing more can run; the next one prepares it again.
       guard isIdle, !statement.mayCommitInside else { throw error }
       return try runPrepared(statement)
@@ -261,7 +260,8 @@ extension Wire {
     let known = prepared.name(of: statement)
     if let known, let begin = pendingBegin, statement.fitsInPipeline { return try run(begin, and: statement, known) }
     // What is prepared was read before. What changes the session is seldom run, and would remove what is prepared.
-    if known == nil, try !admit(statement) {
+    // In a failed transaction nothing can be prepared.
+    if known == nil, try !admit(statement) || hasFailed {
       try beginTransaction()
       return try call { sendUnnamed(statement) }
     }
@@ -285,8 +285,13 @@ extension Wire {
 
   private func prepare(_ statement: SQL) throws -> [CChar] {
     let key = StatementCache.Key(statement)
-    // In a failed transaction this fails as well, and the statement stays in the server without a use.
-    if let oldest = prepared.removeOldestIfFull() { try call { PQsendQuery(pg, "deallocate \(oldest)") } }
+    prepared.removeOldestIfFull()
+    // Forgotten after it was sent: what is cancelled before stays for the next time.
+    while let name = prepared.unused.last {
+      try start { PQsendQuery(pg, "deallocate \(name)") }
+      prepared.unused.removeLast()
+      _ = try result()
+    }
     let name = prepared.newName()
     try call { PQsendPrepare(pg, name, key.text, Int32(key.types.count), key.types) }
     return prepared.insert(key, name: name)
