@@ -297,6 +297,32 @@ struct PoolTests {
     }
   }
 
+  @Test func `coroutines share the connections that a full server gives`() async throws {
+    let cluster = try Cluster.shared.get()
+    let role = uniqueName("few")
+    try await withPool { _ = try $0.run("create role \(identifier: role) login connection limit 2") }
+    try await co_launch {
+      let address = cluster.address.replacing("user=postgres", with: "user=\(role)")
+      let db = try PostgresPool(address, options: options(8) { $0.acquireTimeout = .seconds(20) })
+      let ended = ThreadMutex(0)
+      try co_scope { scope in
+        for _ in 0..<8 {
+          scope.launch {
+            // Until all have had one: those that have a connection take it again at once.
+            var isFirst = true
+            while ended.withLock({ $0 }) < 8 {
+              try db.run("select pg_sleep(0.005)")
+              if isFirst { ended.withLock { $0 += 1 } }
+              isFirst = false
+            }
+          }
+        }
+      }
+      #expect(db.statistics.opened == 2)
+      try db.close()
+    }.value
+  }
+
   @Test func `a connection without its prepared statements goes on, also with transactions`() async throws {
     try await withPool(options(1)) { db in
       func transfer(_ session: PostgresConnection) throws -> Int? {

@@ -23,6 +23,10 @@ final class PoolCore: Sendable {
   let permits: FairSemaphore
   let state = ThreadMutex(PoolState())
   let settings: Wire.Settings
+  /// Connections that are given back, for those that cannot get one of their own: the server has no more of them.
+  private let spare: Channel<Wire>
+  /// How many may wait for a spare one; a hint.
+  private let seekers = Atomic<Int>(0)
 
   init(_ server: Server, _ options: PostgresPool.Options) {
     self.server = server
@@ -30,6 +34,7 @@ final class PoolCore: Sendable {
     permits = FairSemaphore(min(max(1, options.connections.upperBound), .max / 4), limit: .unbounded)
       .named("PostgresPool.connections")
     let state = self.state
+    spare = Channel(.rendezvous) { _ in state.withLock { $0.closed += 1 } }
     settings = Wire.Settings(
       cancelTimeout: options.cancelTimeout,
       statementCache: options.statementCache,
@@ -66,7 +71,7 @@ final class PoolCore: Sendable {
       throw Self.ended
     }
     do {
-      let wire = try takeIdle() ?? connect(until: start + options.acquireTimeout)
+      let wire = try takeIdle() ?? connect(until: start + options.acquireTimeout, orSpare: true)
       // A close meanwhile has not seen this connection.
       let isOpen = state.withLock { state -> Bool in
         guard state.phase == .open else {
@@ -95,7 +100,10 @@ final class PoolCore: Sendable {
   }
 
   /// Connects; tries again while the server starts, is full or not there.
-  func connect(until end: ContinuousClock.Instant) throws -> Wire {
+  ///
+  /// Between two attempts it may take a connection that others have given back, in the order of asking. Otherwise those
+  /// that have one would pass it on among themselves.
+  func connect(until end: ContinuousClock.Instant, orSpare: Bool = false) throws -> Wire {
     var pause = Duration.milliseconds(20)
     var last: PostgresError?
     while true {
@@ -111,9 +119,19 @@ final class PoolCore: Sendable {
         last = error
         guard error.isPassing, ContinuousClock.now + pause < end else { throw error }
       }
-      try co_delay(pause)
+      if !orSpare { try co_delay(pause) } else if let wire = try waitForSpare(pause) { return wire }
       if state.withLock({ $0.phase != .open }) { throw Self.ended }
       pause = min(pause * 2, .milliseconds(500))
+    }
+  }
+
+  private func waitForSpare(_ longest: Duration) throws -> Wire? {
+    seekers.add(1, ordering: .relaxed)
+    defer { seekers.subtract(1, ordering: .relaxed) }
+    if let wire = takeIdle() { return wire }
+    return try co_select {
+      spare.onReceive { $0 }
+      SelectCase.onTimeout(longest) { nil }
     }
   }
 
@@ -128,6 +146,10 @@ final class PoolCore: Sendable {
     let isBad = isAbandoned || wire.isBroken || isMisplaced || !wire.isIdle
     let isUsable = !isBad && now - wire.born < wire.lifetime
     if isUsable { wire.idleSince = now }
+    if isUsable, seekers.load(ordering: .relaxed) > 0 {
+      state.withLock { $0.uses[use]?.wire = nil }
+      if case .sent = spare.trySend(wire) { return endUse(use) }
+    }
     var others: [Wire] = []
     let startsReaper = state.withLock { state -> Bool in
       state.uses[use]?.wire = nil

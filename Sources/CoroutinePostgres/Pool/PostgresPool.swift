@@ -13,7 +13,7 @@ package import Coroutine
 /// A coroutine that waits for a connection gets one in the order of asking; a cancelled one has taken none. Only a
 /// connection that is idle, alive and outside of any transaction is given out; others are closed and replaced. While
 /// the server starts, is full or not there, connecting is tried again until `acquireTimeout`; then the last error is
-/// thrown.
+/// thrown. One that another coroutine gives back meanwhile is taken instead.
 public final class PostgresPool: PostgresSession, Sendable {
   let core: PoolCore
   let pipelines: PipelineGroup
