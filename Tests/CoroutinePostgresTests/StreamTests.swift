@@ -49,6 +49,17 @@ struct StreamTests {
     }
   }
 
+  @Test(arguments: [Int.min, 0, 1, Int(Int32.max) + 1, Int.max])
+  func `a batch of any size is one that the server takes`(_ batch: Int) async throws {
+    try await withPool { db in
+      var sum = 0
+      try db.transaction { t in
+        try t.forEach("select generate_series(1, 4)", batch: batch) { sum += try $0.decode(Int.self) }
+      }
+      #expect(sum == 10)
+    }
+  }
+
   // A short statement has ended in the server when its first row is looked at, and a long one has not.
   @Test(arguments: [3, 100_000])
   func `a body that throws fails the transaction, also if the error is caught`(_ count: Int) async throws {

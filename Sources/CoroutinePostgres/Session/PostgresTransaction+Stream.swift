@@ -20,7 +20,8 @@ extension PostgresTransaction {
     try use { wire in
       try wire.withoutIdleLimit {
         if statement.mayHaveCursor {
-          try wire.fetchEach(of: statement, batch: max(1, batch), closesWithin: cancelTimeout, body)
+          let batch = min(max(1, batch), Int(Int32.max))
+          try wire.fetchEach(of: statement, batch: batch, closesWithin: cancelTimeout, body)
         } else {
           try wire.streamEach(of: statement, body)
         }
