@@ -33,9 +33,10 @@ extension PostgresTransaction {
   ///
   /// Asks the server.
   ///
-  /// Suspends the writer while the server is slow. If the body throws or is cancelled, nothing is copied, and the
-  /// transaction has failed. A statement that is no copy with `stdin` or `stdout` throws `.server`, and is not sent;
-  /// one in the other direction throws it too, and the transaction has failed.
+  /// Suspends the writer while the server is slow. A row that the server refuses is told at the end of `body`, since
+  /// libpq reads no answer before: copy large data in parts. If the body throws or is cancelled, nothing is copied, and
+  /// the transaction has failed. A statement that is no copy with `stdin` or `stdout` throws `.server`, and is not
+  /// sent; one in the other direction throws it too, and the transaction has failed.
   @discardableResult
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func copyIn(
