@@ -40,7 +40,8 @@ struct StatementTests {
       "select jsonb_path_query(body, '$.a ? (@ > \(7))') from events", "select a\(part) from t", "select \(1), '\(2)'",
       "limit \(1)0", SQL(unchecked: "select '%$1%'", [part]), SQL(unchecked: "select $1", [part, part]),
       SQL(unchecked: "select $2, $3", [part, part, part]),
-      "select * from (\(SQL(unchecked: "select '$1'", [part]))) a where b = \(1)",
+      "select * from (\(SQL(unchecked: "select '$1'", [part]))) a where b = \(1)", "select e'a'\n'\\'\(part)'",
+      "select e'a' \r\n\t 'b'\n'\\'\(part)'",
     ]
     for statement in unused {
       #expect(kind { try statement.changesSession() } == .decoding, "\(statement)")
@@ -48,6 +49,7 @@ struct StatementTests {
     let used: [SQL] = [
       "select 'a''b' || \(part)", "select \(1)::text -- it's", "select '' like \(part) /* ' */",
       #"select '\' || \#(part)"#, #"select e'\\' || \#(part)"#, "select $a$'$a$ || \(part)",
+      "select e'a'\n, '\\' || \(part)", "select e'a'\n|| \(part)",
       "select a[\(1):\(2)], \(3)+\(4)", "select \"a'b\", \(part)",
       SQL(unchecked: "select $2 || $1 || $1", [part, part]),
     ]

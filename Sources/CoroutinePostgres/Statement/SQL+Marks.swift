@@ -153,7 +153,13 @@ private struct StatementScanner {
       at += escapes && bytes[at] == UInt8(ascii: "\\") ? 2 : 1
     }
     at += 1  // a doubled quote begins another string at once, which is skipped in the same way
-    if escapes, at < bytes.count, bytes[at] == quote { skipQuoted(escapes: true) }
+    guard escapes, at < bytes.count else { return }
+    // The string may go on in another line.
+    let blanks = bytes[at...].prefix { $0 == 32 || (9...13).contains($0) }
+    let goesOn = blanks.isEmpty || blanks.contains(10) || blanks.contains(13)
+    guard goesOn, blanks.endIndex < bytes.count, bytes[blanks.endIndex] == quote else { return }
+    at = blanks.endIndex
+    skipQuoted(escapes: true)
   }
 
   private mutating func skipComment() {
