@@ -176,6 +176,53 @@ struct QueueTests {
     }
   }
 
+  @Test func `a claim leaves a large payload behind, and its attempt reads it`() async throws {
+    try await withSchema { db, schema in
+      let queue = WorkQueue<Task>("q", on: db, schema: schema, options: quick(attempts: 1))
+      // Not a text that the server can compress.
+      let large = (0..<4_000).map { _ in String(UInt64.random(in: 0 ... .max), radix: 36) }.joined()
+      let tasks = [Task(number: 0, text: "small"), Task(number: 1, text: large)]
+      try db.transaction { t in try queue.enqueue(all: tasks, in: t) }
+      let claimed = try queue.core.table.claim(2, lease: .seconds(60), worker: "w", db)
+      #expect(claimed.map { $0.payload == nil } == [false, true])
+      _ = try queue.core.table.end(claimed.map { JobEnd(id: $0.id, fence: $0.fence, kind: .release) }, db)
+      let seen = Log<Task>()
+      try beside {
+        try queue.work { seen.add($0.payload) }
+      } _: {
+        try eventually { try queue.counts()[.completed] == 2 }
+      }
+      #expect(Set(seen.all) == Set(tasks))
+    }
+  }
+
+  @Test func `a payload that cannot be read fails its attempt`() async throws {
+    try await withSchema { db, schema in
+      var options = quick(attempts: 1)
+      options.timeout = .milliseconds(200)
+      let queue = WorkQueue<String>("q", on: db, schema: schema, options: options)
+      let large = (0..<4_000).map { _ in String(UInt64.random(in: 0 ... .max), radix: 36) }.joined()
+      let (id, _) = try queue.add(large, on: db)
+      // All connections of the pool are in use.
+      try co_scope { scope in
+        let free = Promise<Void>()
+        for _ in 0..<6 { scope.launch { try db.withConnection { _ in try co_await(free) } } }
+        try eventually { db.statistics.inUse == 6 }
+        let discarded = Promise<Void>()
+        try beside {
+          try queue.work(onEvent: { if case .discarded = $0 { discarded.fulfill(()) } }) { _ in
+            Issue.record("a handler has run")
+          }
+        } _: {
+          try co_await(discarded)
+        }
+        free.fulfill(())
+      }
+      let record = try #require(try queue.job(id))
+      #expect(record.state == .discarded && record.attempt == 1 && record.errors.count == 1)
+    }
+  }
+
   @Test func `snooze, discard and checkpoints do what they say`() async throws {
     try await withSchema { db, schema in
       let queue = WorkQueue<Task>("q", on: db, schema: schema, options: quick())

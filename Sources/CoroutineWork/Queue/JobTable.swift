@@ -31,7 +31,10 @@ struct JobTable: Sendable {
 
   /// A claimed job.
   struct Claimed: Sendable {
-    let id: Int64, attempt: Int, attempts: Int, fence: Int64, payload: String, enqueuedAt: Date
+    let id: Int64, attempt: Int, attempts: Int, fence: Int64
+    /// nil if it is so large that the claim has left it behind: `payload(of:)` reads it.
+    let payload: String?
+    let enqueuedAt: Date
     let checkpoint: [UInt8]?, key: String?
   }
 
@@ -76,9 +79,13 @@ struct JobTable: Sendable {
   }
 
   /// What a claim returns.
+  ///
+  /// Not a payload of more than 16 KiB, as the server stores it: jobs whose leases nobody extends yet, and all other
+  /// claims, would wait for it, on a slow line for longer than a lease.
   static let ofClaim = SQL(
     """
-    j.id, j.attempt, j.attempts, j.fence, j.payload::text, j.enqueued_at, j.checkpoint,
+    j.id, j.attempt, j.attempts, j.fence, case when pg_column_size(j.payload) <= 16384 then j.payload::text end,
+      j.enqueued_at, j.checkpoint,
       coalesce(j.order_key, j.limit_key), j.priority, j.at
     """
   )
@@ -87,7 +94,7 @@ struct JobTable: Sendable {
   func decode(_ rows: PostgresRows) throws -> [Claimed] {
     let claimed = try rows.map { row in
       let (id, attempt, attempts, fence, payload, enqueuedAt, checkpoint, key, priority, at) = try row.decode(
-        (Int64, Int, Int, Int64, String, Date, [UInt8]?, String?, Int, Date).self
+        (Int64, Int, Int, Int64, String?, Date, [UInt8]?, String?, Int, Date).self
       )
       let job = Claimed(
         id: id,
@@ -102,6 +109,13 @@ struct JobTable: Sendable {
       return (order: (priority, at, id), job: job)
     }
     return claimed.sorted { $0.order < $1.order }.map(\.job)
+  }
+
+  /// Reads the payload of a job that this worker holds; nil if it does not.
+  ///
+  /// Asks the server.
+  func payload(of job: Claimed, _ session: some PostgresSession) throws -> String? {
+    try session.first("select payload::text from \(self.job) where \(isHeld(job.id, job.fence))", as: String.self)
   }
 
   /// Extends leases, and returns the state of those jobs that are still this worker's.

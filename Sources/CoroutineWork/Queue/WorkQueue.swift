@@ -212,14 +212,16 @@ extension WorkQueue {
   /// It survives losses: it tries again from 50 ms up to 5 s later, and tells `onEvent`.
   ///
   /// Leases, claims and ends of jobs go over up to two connections beside those of the pool, so handlers may use all of
-  /// these. All workers of a program share one look at the tables each `poll`.
+  /// these. A payload that the server stores in more than 16 KiB is not part of the claim: its attempt reads it before
+  /// `handle` begins, over one of the pool's connections and within `timeout`. All workers of a program share one look
+  /// at the tables each `poll`.
   /// - Parameters:
   ///   - concurrency: How many handlers run at a time.
   ///   - onEvent: Told what happens.
   ///   - onDiscard: Runs in the transaction that gives a job up, after its last failure or by ``WorkJob/discard(_:)``:
   ///     what it writes is there once, if and when the job is discarded. If it throws, the job is not discarded: it
-  ///     runs again after `backoff`, and the attempt does not count. Not for a job whose payload cannot be decoded, nor
-  ///     for one whose last worker has died.
+  ///     runs again after `backoff`, and the attempt does not count. Not for a job whose payload cannot be read or
+  ///     decoded, nor for one whose last worker has died.
   ///   - handle: Runs for each job.
   /// - Throws: The cancellation error; `WorkError.olderTables` and `newerTables`; the server's error if a right is
   ///   missing; `.ended` if the pool is closed.

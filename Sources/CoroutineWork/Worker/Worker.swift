@@ -150,12 +150,12 @@ final class Worker<Payload: Codable & Sendable>: Sendable {
           isUnknown = false
         }
         let until = ContinuousClock.Instant.steady + lease
-        // One job alone may be large; but it must be here before its lease ends.
-        let time = limit == 1 ? max(.seconds(8), lease / 2) : .seconds(8)
         isUnknown = true
         let jobs = try claiming.running { most in
-          try co_timeout(time) {
-            try claimNext(JobTable.batch(min(limit, most)), lease)
+          let count = JobTable.batch(min(limit, most))
+          // There is no smaller one; but it must be here before its lease ends.
+          return try co_timeout(count == 1 ? max(.seconds(8), lease / 2) : .seconds(8)) {
+            try claimNext(count, lease)
           }
         }
         isUnknown = false
@@ -247,6 +247,7 @@ final class Held: Sendable {
 // | the handler | the report |
 // |---|---|
 // | has finished, snoozed or discarded | none: the row has changed already |
+// | has not begun, because a large payload could not be read | failed, without `onDiscard` |
 // | returns without that | completed, with no effects |
 // | throws, whatever it throws | failed; discarded if no attempt is left; lost if the row belongs to somebody else |
 // | ends because the worker is cancelled | given back, and the attempt does not count |
@@ -260,23 +261,26 @@ extension Worker {
   func attempt(_ claimed: JobTable.Claimed, _ running: RunningJob) {
     let begun = ContinuousClock.Instant.steady
     onEvent(.started(claimed.id, attempt: claimed.attempt))
-    switch decoded(claimed.payload, of: claimed.id) as Result<Payload, WorkError> {
-    case .failure(let error): discard(running, error)
-    case .success(let payload):
-      let job = WorkJob(
-        claimed,
-        payload: payload,
-        core: core,
-        running: running,
-        onDiscard: onDiscard,
-        onEvent: onEvent
-      )
-      do {
-        try co_timeout(core.options.timeout) { try handle(job) }
-        end(claimed, running, job, nil)
-      } catch {
-        end(claimed, running, job, error)
+    var job: WorkJob<Payload>?
+    do {
+      try co_timeout(core.options.timeout) {
+        guard let text = try claimed.payload ?? core.table.payload(of: claimed, core.db) else {
+          throw RunningJob.loss(claimed.id)
+        }
+        let made = WorkJob(
+          claimed,
+          payload: try decoded(text, of: claimed.id).get() as Payload,
+          core: core,
+          running: running,
+          onDiscard: onDiscard,
+          onEvent: onEvent
+        )
+        job = made
+        try handle(made)
       }
+      end(claimed, running, job, nil)
+    } catch let error as WorkError where job == nil { discard(running, error) } catch {
+      end(claimed, running, job, error)
     }
     if running.phase == .completed { onEvent(.finished(claimed.id, ContinuousClock.Instant.steady - begun)) }
     // The next job of the key may run now; this worker has room for it.
@@ -286,7 +290,7 @@ extension Worker {
   private func end(
     _ claimed: JobTable.Claimed,
     _ running: RunningJob,
-    _ job: WorkJob<Payload>,
+    _ job: WorkJob<Payload>?,
     _ error: (any Error)?
   ) {
     switch running.phase {
@@ -318,12 +322,12 @@ extension Worker {
   private func fail(
     _ claimed: JobTable.Claimed,
     _ running: RunningJob,
-    _ job: WorkJob<Payload>,
+    _ job: WorkJob<Payload>?,
     _ error: any Error
   ) {
     let delay = core.options.backoff(claimed.attempt)
     let state: String??
-    if let onDiscard, claimed.attempt >= claimed.attempts {
+    if let onDiscard, let job, claimed.attempt >= claimed.attempts {
       state = giveUp(running, job, error, delay, onDiscard)
     } else {
       state = report(running, .fail, wait: delay, error: errorText(error))
@@ -379,7 +383,7 @@ extension Worker {
   }
 
   /// The COMMIT of a finish was lost, and its outcome was not known to the handler.
-  private func resolve(_ claimed: JobTable.Claimed, _ running: RunningJob, _ job: WorkJob<Payload>) {
+  private func resolve(_ claimed: JobTable.Claimed, _ running: RunningJob, _ job: WorkJob<Payload>?) {
     switch repeating(running, { try core.outcome(running, isDeleted: core.options.keepCompleted <= .zero) }) {
     case .committed: running.move(to: .completed)
     case .notCommitted:
