@@ -92,6 +92,30 @@ struct ScheduleTests {
     }
   }
 
+  @Test func `a schedule whose row another program has locked waits without a connection`() async throws {
+    try await withClock { db, queue, expression, set in
+      func program(_ seconds: Int) -> ScheduleClock {
+        ScheduleClock(queue.core, name: "s", schedule: .every(.seconds(seconds)), missed: .latest, clock: expression)
+      }
+      try set(1_005)
+      try look(program(10), queue, isFirst: true)
+      let next = program(100)
+      try db.transaction { t in
+        try t.run("select 1 from \(identifier: queue.core.schema).schedule for update")
+        try set(1_105)
+        try co_timeout(.seconds(10)) { try look(next, queue, isFirst: true) }
+        #expect(!next.hasLooked)
+      }
+      #expect(try added(queue) == [])
+      // Still its first look: it replaces the other one.
+      try look(next, queue, isFirst: true)
+      #expect(next.hasLooked)
+      try set(1_205)
+      try look(next, queue)
+      #expect(try added(queue) == [1_200])
+    }
+  }
+
   @Test func `ticks that no program was there for are skipped, added once, or added up to a number`() async throws {
     let cases: [(WorkSchedule.Missed, [Double])] = [
       (.skip, []), (.latest, [1_900]), (.all(most: 3), [1_700, 1_800, 1_900]),

@@ -256,6 +256,72 @@ struct StationTests {
     #expect(attempt(fits: 100) == [1, 2, 4, 8, 16, 16, 16])
   }
 
+  @Test func `an end whose row is locked holds up no other, and is told when the lock has gone`() async throws {
+    try await withSchema { db, schema in
+      let queue = WorkQueue<Task>("q", on: db, schema: schema, options: quick(lease: .seconds(60)))
+      // The last one is marked as waiting: it is far behind others of its key.
+      for number in 0..<12 { try queue.add(Task(number: number), on: db, key: number < 2 ? nil : "k") }
+      let table = queue.core.table
+      let claimed = try table.claim(8, lease: .seconds(60), worker: "w", db)
+      #expect(claimed.map(\.key) == [nil, nil, "k"])
+      let ends = JobEnds(db, schema: schema)
+      let first = JobEnd(id: claimed[0].id, fence: claimed[0].fence, kind: .complete)
+      let job: SQL = "\(identifier: schema).job"
+      let locked = try db.transaction { t in
+        try t.run("select 1 from \(job) where id = \(first.id) or waits for update")
+        let locked = ends.send(first)
+        for next in claimed.dropFirst() {
+          let state = try co_await(ends.send(JobEnd(id: next.id, fence: next.fence, kind: .complete)))
+          #expect(state == "completed")
+        }
+        #expect(!locked.isSettled)
+        return locked
+      }
+      #expect(try co_await(locked) == "completed")
+      // In a transaction of its own it waits.
+      #expect(try table.end([first], db) == [:])
+    }
+  }
+
+  @Test func `rows that others have locked hold up no connection of the reserve`() async throws {
+    try await withSchema { db, schema in
+      try Work.migrate(db)
+      let queue = WorkQueue<Task>("q", on: db, schema: schema, options: quick(lease: .seconds(60)))
+      let table = queue.core.table
+      for number in 0..<4 { try queue.add(Task(number: number), on: db) }
+      let claimed = try table.claim(4, lease: .seconds(60), worker: "w", db)
+      let name = uniqueName("lease")
+      guard case .lease(let lease) = try Lease.take(name, holder: "h", ttl: .seconds(60), on: db) else {
+        Issue.record("somebody else has the lease")
+        return
+      }
+      let begun = Log<Int64>()
+      let isRenewed = try co_scope { scope in
+        let renewals = try db.transaction { t in
+          try t.run("select 1 from \(identifier: schema).job where id <> \(claimed[3].id) for update")
+          try t.run("select 1 from work.lease where name = \(name) for update")
+          let renewals = claimed.prefix(3).map { job in
+            scope.launch {
+              begun.add(job.id)
+              return try table.renew(job.id, fence: job.fence, lease: .seconds(60), db.reserve)
+            }
+          }
+          try eventually { begun.all.count == 3 }
+          try co_timeout(.seconds(4)) {
+            #expect(try table.renew(claimed[3].id, fence: claimed[3].fence, lease: .seconds(60), db.reserve))
+            #expect(state { try lease.extend() } == "55P03")
+            try table.releaseUnknown(worker: "w", but: [], db.reserve)
+          }
+          return renewals
+        }
+        return try renewals.map { try $0.join() }
+      }
+      #expect(isRenewed == [true, true, true])
+      #expect(try queue.counts()[.available] == 1)
+      try lease.extend()
+    }
+  }
+
   @Test func `ends of jobs that come at once are one statement, and each is told its own`() async throws {
     try await withSchema { db, schema in
       var options = quick(lease: .seconds(60))

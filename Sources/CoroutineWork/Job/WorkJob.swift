@@ -104,7 +104,7 @@ public final class WorkJob<Payload: Codable & Sendable>: Sendable {
   public func renew() throws {
     let lease = core.options.usedLease
     let asked = ContinuousClock.Instant.steady
-    // Bounded, because it may wait for a rescue, and others need the reserve.
+    // Bounded, because the row may be locked for long.
     guard try co_timeout(lease / 3, { try core.table.renew(id, fence: fence, lease: lease, core.db.reserve) }) else {
       // Ends a job whose cancellation was asked for.
       _ = try? core.table.extend([(id, fence)], lease: lease, core.db.reserve)

@@ -59,7 +59,7 @@ public final class Lease: Sendable {
     PostgresError(.leaseLost, "the lease \(name) belongs to somebody else by now, or may do so")
   }
 
-  /// Extends the lease; throws `.leaseLost` if it is another's.
+  /// Extends the lease; throws `.leaseLost` if it is another's, and `.server` with 55P03 while its row is locked.
   ///
   /// Asks the server.
   func extend() throws {
@@ -70,8 +70,9 @@ public final class Lease: Sendable {
     }
     let changed = try db.reserve.run(
       """
-      update work.lease set ends = now() + \(ttl.milliseconds) * interval '1 ms'
-      where name = \(name) and fence = \(fence) and ends > now()
+      update work.lease set ends = now() + \(ttl.milliseconds) * interval '1 ms' where name = (
+        select name from work.lease where name = \(name) and fence = \(fence) and ends > now()
+        for no key update nowait)
       """
     ).affected
     guard changed == 1 else { throw loss }

@@ -1,4 +1,5 @@
 #if Postgres
+import Coroutine
 import CoroutinePostgres
 import FoundationEssentials
 
@@ -11,6 +12,8 @@ import FoundationEssentials
 //   rescues lock `for update skip locked`, so they leave the row alone: a job that is being finished is not taken
 //   away.
 // - An extension skips rows that are locked: those are being finished, and still belong to this worker.
+// - What goes over the reserve waits for no row at all, also of others: an operator's lock of one row, or of a program
+//   that was stopped, would hold up the leases and claims of all jobs.
 // - Time is the server's: `now()`, the start of the statement's transaction.
 
 /// The jobs of one queue, as rows.
@@ -146,15 +149,19 @@ struct JobTable: Sendable {
 
   /// Extends the lease of one job; returns whether it is this worker's.
   ///
-  /// Asks the server. It waits for a rescue that has begun, and looks again after it.
+  /// Asks the server, again and again while the row is locked, as by a rescue that has begun.
   func renew(_ id: Int64, fence: Int64, lease: Duration, _ session: some PostgresSession) throws -> Bool {
     if let memory { return try memory.renew(id, fence: fence, lease: lease) }
-    return try session.run(
-      """
-      update \(job) set lease_ends = now() + \(lease.milliseconds) * interval '1 ms'
-      where \(isHeld(id, fence)) and not cancel_asked
-      """
-    ).affected == 1
+    while true {
+      do {
+        return try session.run(
+          """
+          update \(job) set lease_ends = now() + \(lease.milliseconds) * interval '1 ms' where id = (
+            select id from \(job) where \(isHeld(id, fence)) and not cancel_asked for no key update nowait)
+          """
+        ).affected == 1
+      } catch let error as PostgresError where error.sqlState == .lockNotAvailable { try co_delay(.milliseconds(20)) }
+    }
   }
 
   /// The numbers of the first unfinished jobs of a key.
@@ -218,8 +225,10 @@ extension JobTable {
     if let memory { return try memory.releaseUnknown(worker: worker, but: held, memoryKey) }
     try session.run(
       """
-      update \(job) set \(Self.released)
-      where queue = \(queue) and state = 'running' and worker = \(worker) and not id = any(\(held))
+      update \(job) set \(Self.released) where id in (
+        select id from \(job)
+        where queue = \(queue) and state = 'running' and worker = \(worker) and not id = any(\(held))
+        for update skip locked)
       """
     )
   }

@@ -65,7 +65,7 @@ extension WorkQueue {
         }
       }
       guard let wait else { return }
-      isFirst = false
+      if clock.hasLooked { isFirst = false }
       let stopping = co_stopping
       try co_select {
         stopping.onAwait { _ in }
@@ -101,6 +101,8 @@ final class ScheduleClock {
   private let clock: SQL
   /// The server's time of the first look; ticks after it are not missed.
   private var since: Double?
+  /// Whether a look has found the row, and nobody else at it.
+  var hasLooked: Bool { since != nil }
   /// How late a tick may be added by a program that was there.
   private let patience = 30.0
   /// The tick after which the last transaction has left some of those it had found.
@@ -131,7 +133,8 @@ final class ScheduleClock {
     most: Int = .max,
     _ add: ([Double], PostgresTransaction) throws -> Void
   ) throws -> Duration {
-    guard let (rule, last, now) = try lock(t) else { return .milliseconds(50) }
+    // Another program is at it.
+    guard let (rule, last, now) = try lock(t) else { return .milliseconds(250) }
     var done = last
     if rule != schedule.rule {
       // Replaced by another program's schedule; or this one replaces it, with no ticks of the time before.
@@ -161,7 +164,10 @@ final class ScheduleClock {
   private var table: SQL { "\(identifier: core.schema).schedule" }
   private var key: MemoryState.Key { MemoryState.Key(queue: core.table.memoryKey, name: name) }
 
-  /// Locks the row, which is made if it is not there; returns the rule, the last tick, and the server's time.
+  /// Locks the row, which is made if it is not there; returns the rule, the last tick, and the server's time, or nil if
+  /// another program has locked it.
+  ///
+  /// It does not wait for that one, which may have been stopped: the connection is of the reserve.
   private func lock(_ t: PostgresTransaction) throws -> (rule: String, last: Double, now: Double)? {
     if let memory = core.table.memory { return try memory.schedule(key, rule: schedule.rule, t) }
     try t.run(
@@ -174,7 +180,8 @@ final class ScheduleClock {
     return try t.first(
       """
       select rule, extract(epoch from last_tick)::float8, extract(epoch from \(clock))::float8
-      from (select rule, last_tick from \(table) where queue = \(core.queue) and name = \(name) for update) locked
+      from (select rule, last_tick from \(table) where queue = \(core.queue) and name = \(name)
+        for update skip locked) locked
       """,
       as: (String, Double, Double).self
     )

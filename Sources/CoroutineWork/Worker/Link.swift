@@ -88,10 +88,10 @@ final class Link: Sendable {
     onEvent(.disconnected(error as? PostgresError ?? PostgresError(.lost, "no answer in time: \(error)")))
   }
 
-  /// Two claims that have met, and the like: no outage.
+  /// Two claims that have met, a row that is locked, and the like: no outage.
   private static func passes(_ error: PostgresError) -> Bool {
     error.kind == .server
-      && [.uniqueViolation, .serializationFailure, .deadlock].contains(error.sqlState)
+      && [.uniqueViolation, .serializationFailure, .deadlock, .lockNotAvailable].contains(error.sqlState)
   }
 
   /// Throws an error that no repetition mends: a closed pool, tables that are missing, older or newer, missing rights.
@@ -115,6 +115,11 @@ final class Link: Sendable {
     default: return
     }
   }
+}
+
+extension SQLState {
+  /// Another transaction has locked a row.
+  static let lockNotAvailable = SQLState(rawValue: "55P03")
 }
 
 /// How long a cancelled coroutine tells the server what others must know.
