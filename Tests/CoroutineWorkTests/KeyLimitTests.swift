@@ -116,6 +116,27 @@ struct KeyLimitTests {
     }
   }
 
+  @Test func `thousands of keys that have used up their rate keep out no other`() async throws {
+    try await withSchema { db, schema in
+      let options = limited(WorkKeyLimit(concurrency: 100, count: 1, per: .seconds(3_600)))
+      let queue = WorkQueue<Task>("q", on: db, schema: schema, options: options)
+      try Work.enqueue((0..<2_500).map { try queue.draft(Task(number: $0), key: "a\($0)") }, on: db)
+      try db.run(
+        """
+        insert into \(identifier: schema).key (queue, key, tokens, tokens_at)
+        select queue, limit_key, 0, now() from \(identifier: schema).job
+        """
+      )
+      let last = try queue.add(Task(number: 0), on: db, key: "z")
+      try beside {
+        try queue.work { _ in }
+      } _: {
+        try co_timeout(.seconds(30)) { try eventually { try queue.job(last.id)?.state == .completed } }
+      }
+      #expect(try queue.counts()[.available] == 2_500)
+    }
+  }
+
   @Test func `a job that fails holds up no other of its key, and time alone lets the next ones begin`() async throws {
     try await withSchema { db, schema in
       var options = limited(WorkKeyLimit(concurrency: 1, count: 2, per: .milliseconds(200)))

@@ -35,7 +35,8 @@ public struct WorkKeyLimit: Sendable, Hashable {
 extension JobTable {
   /// Claims jobs of keys with a limit, at most `most`, of keys after `last` first.
   ///
-  /// Asks the server. Returns the last key of which it has claimed a job, or nil if it has seen all.
+  /// Asks the server. Looks at 1,000 keys at most. Returns the last key of which it has claimed a job, or else the last
+  /// one of the 1,000; nil if it has seen all.
   func claim(
     _ most: Int,
     limit: WorkKeyLimit,
@@ -65,7 +66,7 @@ extension JobTable {
       """
     // A key may be empty.
     let isBehind: SQL = last.map { "j.limit_key > \($0)" } ?? "true"
-    let keys = try t.all(
+    let found = try t.all(
       """
       with recursive k as (
         (select a.limit_key, 1 as n from (
@@ -81,11 +82,14 @@ extension JobTable {
       locked as (
         select key from \(identifier: schema).key where queue = \(queue) and key in (select limit_key from wanted)
         for update skip locked)
-      select key from locked union select key from made
+      select key, false from locked union select key, false from made
+      union all select limit_key, true from k where n = 1000
       """,
-      as: String.self
+      as: (String, Bool).self
     )
-    guard !keys.isEmpty else { return ([], nil) }
+    let keys = found.filter { !$0.1 }.map(\.0)
+    let seen = found.first(where: \.1)?.0
+    guard !keys.isEmpty else { return ([], seen) }
     // A bucket is forgotten some time after `used_at`, so that is not before it is full again.
     let full = max(limit.period, .milliseconds(1)).milliseconds
     let rows = try t.run(
@@ -113,7 +117,7 @@ extension JobTable {
       """
     )
     let jobs = try decode(rows)
-    return (jobs, jobs.compactMap(\.key).max())
+    return (jobs, jobs.compactMap(\.key).max() ?? seen)
   }
 }
 #endif

@@ -180,10 +180,15 @@ final class Worker<Payload: Codable & Sendable>: Sendable {
     }
     let last = lastKey.withLock { $0 }
     let (jobs, next) = try core.db.reserve.transaction(retries: 3) { t in
-      let found = try core.table.claim(most, limit: limit, after: last, lease: lease, worker: name, t)
+      func claim(after last: String?) throws -> (jobs: [JobTable.Claimed], last: String?) {
+        try core.table.claim(most, limit: limit, after: last, lease: lease, worker: name, t)
+      }
+      var found = try claim(after: last)
+      // Of keys that have used up their rate there may be more than one claim looks at. The next one goes on behind
+      // these, so an idle key is found whatever their number is.
+      for _ in 0..<8 where found.jobs.isEmpty && found.last != nil { found = try claim(after: found.last) }
       // Once around: those before the last key.
-      if last == nil || !found.jobs.isEmpty { return found }
-      return try core.table.claim(most, limit: limit, after: nil, lease: lease, worker: name, t)
+      return last == nil || !found.jobs.isEmpty || found.last != nil ? found : try claim(after: nil)
     }
     lastKey.withLock { $0 = next }
     // Room is made by the end of a job, which rings, and by time.
