@@ -176,6 +176,24 @@ struct QueueTests {
     }
   }
 
+  @Test func `no error of a payload tells a value of it`() async throws {
+    enum Colour: String, Codable, Sendable { case red }
+    try await withSchema { db, schema in
+      let queue = WorkQueue<[Colour]>("q", on: db, schema: schema, options: quick())
+      let texts = WorkQueue<[String]>("q", on: db, schema: schema, options: quick())
+      let (id, _) = try texts.add(["red", "s3cret"], on: db)
+      let log = Log<String>()
+      try beside {
+        try queue.work(onEvent: { if case .discarded(_, let error) = $0 { log.add("\(error)") } }, { _ in })
+      } _: {
+        try eventually { try queue.job(id)?.state == .discarded }
+      }
+      let record = try #require(try queue.job(id))
+      for text in ["\(record)"] + record.errors + log.all { #expect(!text.contains("s3cret"), "\(text)") }
+      #expect(record.errors.first?.contains("is no Array<Colour>, at ") == true, "\(record.errors)")
+    }
+  }
+
   @Test func `a claim leaves a large payload behind, and its attempt reads it`() async throws {
     try await withSchema { db, schema in
       let queue = WorkQueue<Task>("q", on: db, schema: schema, options: quick(attempts: 1))

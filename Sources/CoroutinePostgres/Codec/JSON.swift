@@ -76,7 +76,7 @@ package enum JSONFormat {
   }
 
   /// Where a value does not fit, without the value.
-  static func path(to error: any Error) -> String {
+  package static func path(to error: any Error) -> String {
     let context: DecodingError.Context? =
       switch error as? DecodingError {
       case .typeMismatch(_, let context), .valueNotFound(_, let context), .dataCorrupted(let context): context

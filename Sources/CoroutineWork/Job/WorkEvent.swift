@@ -40,7 +40,7 @@ public struct WorkRecord<Payload: Codable & Sendable>: Sendable {
   public var leaseEnds, endedAt: Date?
   /// Host, process and start of the program that holds or held the job.
   public var worker: String?
-  /// The errors of the last 10 failed attempts.
+  /// The errors of the last 10 failed attempts, as their descriptions tell them: what a handler throws is stored.
   public var errors: [String]
 }
 

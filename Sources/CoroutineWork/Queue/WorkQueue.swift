@@ -67,10 +67,10 @@ func jsonText(_ value: some Encodable) throws -> String {
   return String(decoding: bytes, as: UTF8.self)
 }
 
-/// The payload of a job, or the reason why it cannot be decoded.
+/// The payload of a job, or the reason why it cannot be decoded; without a value of it.
 func decoded<Payload: Decodable>(_ text: String, of job: Int64) -> Result<Payload, WorkError> {
   do { return .success(try JSONDecoder().decode(Payload.self, from: Data(text.utf8))) } catch {
-    return .failure(.payload(job: job, storable("\(error)")))
+    return .failure(.payload(job: job, storable("the JSON is no \(Payload.self)\(JSONFormat.path(to: error))")))
   }
 }
 
