@@ -322,6 +322,16 @@ struct StationTests {
     }
   }
 
+  @Test func `thousands of queues are made in little time`() async throws {
+    try await withSchema { db, schema in
+      let start = ContinuousClock.now
+      let queues = (0..<20_000).map { WorkQueue<Task>("q \($0)", on: db, schema: schema) }
+      // Looked through for each new one, the others would take several times as long.
+      #expect(ContinuousClock.now - start < .seconds(10))
+      #expect(queues.count == 20_000)
+    }
+  }
+
   @Test func `ends of jobs that come at once are one statement, and each is told its own`() async throws {
     try await withSchema { db, schema in
       var options = quick(lease: .seconds(60))

@@ -382,14 +382,22 @@ struct SharedKey: Hashable, Sendable {
 /// Objects of which there is one for each key, as long as somebody holds it.
 final class SharedObjects<Value: AnyObject & Sendable>: Sendable {
   private struct Weak: Sendable { weak let object: Value? }
-  private let known = ThreadMutex<[SharedKey: Weak]>([:])
+  private struct State {
+    var known: [SharedKey: Weak] = [:]
+    /// How many there may be until those are removed that nobody holds.
+    var limit = 64
+  }
+  private let state = ThreadMutex(State())
 
   func value(for key: SharedKey, _ make: () -> Value) -> Value {
-    known.withLock { known in
-      if let found = known[key]?.object { return found }
-      known = known.filter { $0.value.object != nil }
+    state.withLock { state in
+      if let found = state.known[key]?.object { return found }
+      if state.known.count >= state.limit {
+        state.known = state.known.filter { $0.value.object != nil }
+        state.limit = max(64, 2 * state.known.count)
+      }
       let made = make()
-      known[key] = Weak(object: made)
+      state.known[key] = Weak(object: made)
       return made
     }
   }
