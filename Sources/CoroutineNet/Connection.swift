@@ -293,11 +293,14 @@ extension Connection {
   ///
   /// - Throws: ``NetError``: `EPIPE` or `ECONNRESET` if the peer has closed; its ``NetError/bytesWritten`` is the
   ///   number of bytes that the kernel had taken. The cancellation error, also after some of the bytes; then
-  ///   ``bytesWritten`` counts them. See ``Connection`` for the errors of all operations.
+  ///   ``bytesWritten`` counts them. The failure of a generator, before any of its bytes. See ``Connection`` for the
+  ///   errors of all operations.
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func write(_ bytes: some Sequence<UInt8>) throws {
     if try bytes.withContiguousStorageIfAvailable({ try write(UnsafeRawBufferPointer($0)) }) != nil { return }
-    try Array(bytes).withUnsafeBytes { try write($0) }
+    let all = Array(bytes)
+    try bytes.throwFailure()
+    try all.withUnsafeBytes { try write($0) }
   }
 
   /// Writes all bytes of a buffer, as ``write(_:)-(Sequence<UInt8>)`` does; the buffer must not change before the call

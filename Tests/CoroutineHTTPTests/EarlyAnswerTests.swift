@@ -120,6 +120,18 @@ struct EarlyAnswerTests {
         let client = HTTPClient()
         let request = HTTPRequest(method: .post, scheme: "http", authority: "127.0.0.1:\(server.port)", path: "/")
         #expect(throws: Oops.self) { _ = try client.send(request) { _ in throw Oops() }.head }
+        for length in [nil, 2] as [UInt64?] {
+          #expect(throws: Oops.self) {
+            _ = try client.send(request, length: length) { body in
+              try body.write(
+                co_sequence(of: UInt8.self) {
+                  for byte in 0..<2 as Range<UInt8> { try $0(byte) }
+                  throw Oops()
+                }
+              )
+            }.head
+          }
+        }
         for count in [1, 3] {
           let error = #expect(throws: HTTPError.self) {
             _ = try client.send(request, length: 2) { try $0.write([UInt8](repeating: 1, count: count)) }.head

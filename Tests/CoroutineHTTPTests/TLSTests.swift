@@ -82,6 +82,24 @@ struct TLSTests {
     }
   }
 
+  @Test func `a sequence that fails is the error of the write, and no byte of it is sent`() async throws {
+    struct Oops: Error {}
+    try await onCoroutine {
+      let echo = try Echo(try server())
+      let stream = try client().connect(host: "localhost", port: echo.port)
+      #expect(throws: Oops.self) {
+        try stream.write(
+          co_sequence(of: UInt8.self) {
+            try $0(1)
+            throw Oops()
+          }
+        )
+      }
+      #expect(try self.echo(stream, [2]) == [2])
+      try echo.stop()
+    }
+  }
+
   @Test func `two ends that both write go on reading`() async throws {
     try await onCoroutine {
       let (near, far) = try Connection.pair()

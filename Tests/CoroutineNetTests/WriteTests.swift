@@ -97,6 +97,23 @@ struct WriteTests {
     }
   }
 
+  @Test func `a sequence that fails is the error of the write, and no byte of it is sent`() async throws {
+    struct Oops: Error {}
+    try await onCoroutine {
+      let (one, other) = try Connection.pair()
+      #expect(throws: Oops.self) {
+        try one.write(
+          co_sequence(of: UInt8.self) {
+            try $0(1)
+            throw Oops()
+          }
+        )
+      }
+      try one.write([2])
+      #expect(try other.read(upTo: 10) == [2])
+    }
+  }
+
   @Test func `writing to a peer that has gone is EPIPE, and no signal ends the process`() async {
     await #expect(processExitsWith: .success) {
       signal(SIGPIPE, SIG_DFL)

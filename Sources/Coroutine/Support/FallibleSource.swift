@@ -11,7 +11,7 @@ protocol FallibleSource {
 extension Sequence {
   /// Throws the failure that has ended this sequence, if it is one that can fail.
   @usableFromInline
-  func throwFailure() throws {
+  package func throwFailure() throws {
     if let failure = (self as? any FallibleSource)?.failure { throw failure }
   }
 }

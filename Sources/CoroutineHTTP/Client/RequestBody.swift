@@ -51,10 +51,13 @@ public struct RequestBody: ~Copyable {
     try transport.write(part)
   }
 
-  /// Writes a part, as ``write(_:)-(UnsafeRawBufferPointer)``.
+  /// Writes a part, as ``write(_:)-(UnsafeRawBufferPointer)``; throws the failure of a generator before any of its
+  /// bytes.
   @available(*, noasync, message: "the body is written in a coroutine: call it there")
   public mutating func write(_ part: some Sequence<UInt8>) throws {
-    try Array(part).withUnsafeBytes { try write($0) }
+    let all = Array(part)
+    try part.throwFailure()
+    try all.withUnsafeBytes { try write($0) }
   }
 
   private static let lineEnd = Array("\r\n".utf8)

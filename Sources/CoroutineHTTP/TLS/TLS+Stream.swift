@@ -229,7 +229,9 @@ extension TLS {
     @available(*, noasync, message: "await the `value` of a coroutine that does this")
     public func write(_ bytes: some Sequence<UInt8>) throws {
       if try bytes.withContiguousStorageIfAvailable({ try write(UnsafeRawBufferPointer($0)) }) != nil { return }
-      try Array(bytes).withUnsafeBytes { try write($0) }
+      let all = Array(bytes)
+      try bytes.throwFailure()
+      try all.withUnsafeBytes { try write($0) }
     }
 
     /// Writes all bytes of a buffer, as `Connection.write(_:)`.
