@@ -68,6 +68,30 @@ struct ServerTests {
     }
   }
 
+  /// Of what onError is told; a handler's error is shown above.
+  enum Fault: CaseIterable { case request, handshake, upgraded }
+
+  @Test(arguments: Fault.allCases)
+  func `onError has as much room, whatever it is told of`(_ fault: Fault) async throws {
+    struct Oops: Error {}
+    try await onCoroutine {
+      let reached = Locked(0)
+      var options = HTTPServer.Options()
+      options.server.onError = { _, _ in reached.withLock { $0 = descend(1_600) } }
+      if fault == .handshake {
+        let files = try Certificates.shared()
+        options.tls = try TLS.Server(certificateChain: files.path("server.pem"), privateKey: files.path("server.key"))
+      }
+      try serving(options) { _, response in
+        try response.upgrade { _, _ in throw Oops() }
+      } _: { server in
+        let fields = fault == .upgraded ? "Host: a\r\nConnection: upgrade\r\nUpgrade: x\r\n" : ""
+        _ = try ask(server.address, "GET / HTTP/1.1\r\n\(fields)\r\n")
+      }
+      #expect(reached.withLock { $0 } == 1_600)
+    }
+  }
+
   @Test func `a handler whose stack cannot be had is answered with 500, and onError is told`() async throws {
     try await onCoroutine {
       let told = Locked("")

@@ -478,12 +478,8 @@ extension HTTPConnection {
   }
 
   private func report(_ error: any Error) {
-    if let onError = service.options.server.onError {
-      let address = connection.remoteAddress
-      // Code of the program, as the handler is; without a stack for it, on the connection's.
-      do { try co_withStack(service.options.handlerStack) { onError(error, address) } } catch {
-        onError(error, address)
-      }
+    if service.options.server.onError != nil {
+      tell(error)
     } else {
       // A failed coroutine that is not joined is reported.
       _ = co_launch(name: "http handler") { throw error }

@@ -71,6 +71,18 @@ public enum HTTPServer {
       options.discardedSize = min(max(0, discardedSize), 1 << 60)
       return options
     }
+
+    /// `onError` on the stack of a handler.
+    ///
+    /// It is code of the program as well, and those that call it have less.
+    fileprivate var onErrorWithRoom: (@Sendable (any Error, SocketAddress) -> Void)? {
+      guard let onError = server.onError else { return nil }
+      let stack = handlerStack
+      return { error, address in
+        // If there is no such stack, on that of the caller.
+        do { try co_withStack(stack) { onError(error, address) } } catch _ { onError(error, address) }
+      }
+    }
   }
 
   /// What clients have done wrong since the server began; each went to `Server.Options.onError` as well.
@@ -154,6 +166,8 @@ public enum HTTPServer {
     accepting accept: (Server.Options, @escaping @Sendable (Connection) throws -> Void) throws -> Void
   ) throws {
     try co_checkCancelled()
+    var options = options
+    options.server.onError = options.onErrorWithRoom
     let service = HTTPService(options, handle)
     var server = options.server
     // The handshake is made on the stack of the connection.
