@@ -40,8 +40,11 @@ public enum Server {
     /// Called in coroutines of the server, possibly on several threads at once. An error does not end the server. If
     /// the closure is nil, `CoroutineRuntime.unhandledErrorHandler` receives the error of a handler.
     public var onError: (@Sendable (any Error, SocketAddress) -> Void)?
-    /// Called when a connection waits and the server is at its limit, so that an idle connection can give way.
-    package var makeRoom: (@Sendable () -> Void)?
+    /// Called with true when a connection begins to wait because the server is at its limit, so that an idle one can
+    /// give way, and with false when that wait is over.
+    package var onFull: (@Sendable (_ waits: Bool) -> Void)?
+    /// Called when the server begins to end, before it accepts the rest of the backlog.
+    package var onEnd: (@Sendable () -> Void)?
     /// Creates the default options.
     public init() {}
   }
@@ -132,7 +135,10 @@ public enum Server {
     try Scope.serve(draining: options.drain, until: service.waitForConnections) { handlers, outside in
       defer { for listener in listeners { listener.close() } }
       // Not a child: the server may have been cancelled.
-      defer { for listener in listeners { service.acceptRest(of: listener, into: handlers) } }
+      defer {
+        options.onEnd?()
+        for listener in listeners { service.acceptRest(of: listener, into: handlers) }
+      }
       try outside.launch(name: "accepting") { try accept(listeners, into: handlers, of: service) }.join()
     }
   }
@@ -210,10 +216,9 @@ final class Service: Sendable {
     while true {
       do {
         if !permits.tryAcquire() {
-          if let makeRoom = options.makeRoom {
-            try listener.waitForConnection()
-            makeRoom()
-          }
+          if options.onFull != nil { try listener.waitForConnection() }
+          options.onFull?(true)
+          defer { options.onFull?(false) }
           try permits.acquire()
         }
         if try acceptOne(listener, handlers) {

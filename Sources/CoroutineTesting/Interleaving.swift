@@ -105,7 +105,7 @@ enum Interleaving {
 
   /// The names of the coroutines of the library that run no code of users.
   private static let ownNames: Set<String> = [
-    "accept", "accepting", "connect", "copy", "diagnostics", "drain", "from tls", "http stop", "http sweep", "to tls",
+    "accept", "accepting", "connect", "copy", "diagnostics", "drain", "from tls", "http sweep", "to tls",
   ]
 
   private static func isOwn(_ name: String?, _ launchSite: some StringProtocol) -> Bool {

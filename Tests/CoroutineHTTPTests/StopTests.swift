@@ -1,6 +1,8 @@
 #if HTTP
 import Coroutine
 import CoroutineNet
+import CoroutineTesting
+import Dispatch
 import Glibc
 import HTTPTypes
 import Testing
@@ -49,6 +51,26 @@ struct StopTests {
     }
   }
 
+  @Test(arguments: [false, true])
+  func `a stop does not wait for a client in the backlog that has sent nothing`(isSecure: Bool) async throws {
+    try await onCoroutine {
+      let listener = try Listener.bind(.loopback(port: 0))
+      let silent = try Connection.connect(to: listener.address)
+      var options = try Self.options(isSecure: isSecure)
+      options.headTime = .seconds(200)
+      try co_timeout(.seconds(20)) { [options] in
+        try co_scope { scope in
+          scope.launch(name: "server") {
+            try co_await(co_stopping)
+            try HTTPServer.run(listeners: [listener], options: options) { _, response in try response.send("ok") }
+          }
+          scope.stop(within: .seconds(100))
+        }
+      }
+      #expect(try silent.rest().isEmpty)
+    }
+  }
+
   /// The server is told to stop before it accepts: its connections are in the backlog, with their requests.
   @Test(arguments: [false, true])
   func `a stop answers the requests of connections that wait to be accepted`(isSecure: Bool) async throws {
@@ -92,6 +114,32 @@ struct StopTests {
         let isAnswered = statuses(answer) == [200] && answer.contains("connection: close\r\n")
         #expect(isAnswered || isSecure && answer.isEmpty, "\(answer)")
       }
+    }
+  }
+
+  /// The server is cancelled before a coroutine that it has launched can begin.
+  @Test(arguments: [false, true])
+  func `a stop in the first moment is a stop`(isSecure: Bool) async throws {
+    try await onCoroutine {
+      let queue = DispatchQueue(label: "server")
+      let listener = try Listener.bind(.loopback(port: 0))
+      let silent = try Connection.connect(to: listener.address)
+      let client = try Connection.connect(to: listener.address)
+      if !isSecure { try client.send(Self.get) }
+      let options = try Self.options(isSecure: isSecure)
+      let job = Locked<Job<Void>?>(nil)
+      queue.suspend()
+      let server = co_launch(on: queue) {
+        // In the queue before what the server launches.
+        co_launch(on: queue) { job.current?.cancel() }
+        try HTTPServer.run(listeners: [listener], options: options) { _, response in try response.send("ok") }
+      }
+      job.withLock { $0 = server }
+      queue.resume()
+      try co_timeout(.seconds(30)) { try server.join() }
+      #expect(try silent.rest().isEmpty)
+      let answer = try client.rest()
+      #expect(isSecure ? answer.isEmpty : answer.contains("connection: close\r\n"), "\(answer)")
     }
   }
 
@@ -243,6 +291,77 @@ struct StopTests {
           try other.send(Self.get)
           #expect(try other.next().hasSuffix("ok"))
         }
+      }
+    }
+  }
+
+  /// Runs a server for `count` connections in simulated time; `GET /2` takes two seconds.
+  private static func atLimit(_ count: Int, seed: UInt64 = 1, _ body: @escaping @Sendable () throws -> Void) throws {
+    try World(seed: seed).run {
+      var options = HTTPServer.Options()
+      options.server.maxConnections = count
+      try co_scope { [options] scope in
+        let bound = Promise<SocketAddress>()
+        scope.launch(name: "server") {
+          let tell = { @Sendable (address: SocketAddress) in _ = bound.fulfill(address) }
+          try HTTPServer.run(.any(port: 80), options: options, onListening: tell) { request, response in
+            try co_delay(.seconds(Int(request.path.dropFirst()) ?? 0))
+            try response.send("ok")
+          }
+        }
+        _ = try co_await(bound)
+        try body()
+        scope.cancel()
+      }
+    }
+  }
+
+  private static func client(_ path: String = "/0") throws -> Connection {
+    let client = try Connection.connect(to: .loopback(port: 80))
+    try client.send("GET \(path) HTTP/1.1\r\nHost: a\r\n\r\n")
+    return client
+  }
+
+  /// Reads an answer; false means that the connection has ended.
+  private static func isAnswered(_ client: Connection) throws -> Bool {
+    var answer: [UInt8] = []
+    while !answer.reversed().starts(with: "ok".utf8.reversed()) {
+      let part = try client.read(upTo: 1_000)
+      if part.isEmpty { return false }
+      answer += part
+    }
+    return true
+  }
+
+  @Test func `nobody gives way to a client that has got its place`() throws {
+    try Self.atLimit(2) {
+      let (first, second) = (try Self.client("/3"), try Self.client("/1"))
+      try co_delay(.milliseconds(500))
+      let third = try Self.client("/2")
+      #expect(try Self.isAnswered(second))
+      second.close()
+      for client in [first, third] { #expect(try Self.isAnswered(client)) }
+      // Many sweeps.
+      try co_delay(.seconds(5))
+      for client in [first, third] {
+        try client.send(Self.get)
+        #expect(try Self.isAnswered(client))
+      }
+    }
+  }
+
+  @Test func `a client gets its place although the connection that was to give way has a request`() throws {
+    for seed in 0..<100 as Range<UInt64> {
+      try Self.atLimit(1, seed: seed) {
+        let first = try Self.client()
+        #expect(try Self.isAnswered(first))
+        try co_delay(.seconds(2))
+        let request = co_launch { try first.send(Self.get) }
+        let began = co_now
+        let second = try Self.client()
+        #expect(try Self.isAnswered(second))
+        try request.join()
+        #expect(co_now - began < .seconds(2), "seed \(seed)")
       }
     }
   }

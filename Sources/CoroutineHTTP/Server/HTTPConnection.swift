@@ -125,7 +125,16 @@ final class HTTPConnection: @unchecked Sendable {
     var hasArrived = false
     do {
       try enter(.handshake)
-      let tls = try server.accept(connection, startingWith: []) {
+      var first: [UInt8] = []
+      if service.isStopping {
+        // A connection of the backlog, which the stop has not seen: nobody would end its wait for a silent client.
+        guard try self.hasArrived() else { return .closed }
+        try enter(.head)
+        hasArrived = true
+        first = Array(input.unread)
+        input.drop(first.count)
+      }
+      let tls = try server.accept(connection, startingWith: first) {
         if !hasArrived { try enter(.head) }
         hasArrived = true
       }

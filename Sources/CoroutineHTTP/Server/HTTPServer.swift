@@ -106,7 +106,8 @@ public enum HTTPServer {
   ///
   /// Suspends until the server has ended. Then idle connections end at once, and those whose client has sent nothing of
   /// its handshake. Requests that have arrived are answered, with `connection: close`, also those of connections that
-  /// wait to be accepted. Handlers that have not ended after the time of `Server.Options.drain` are cancelled.
+  /// wait to be accepted; of several that a client has sent at once, the first. Handlers that have not ended after the
+  /// time of `Server.Options.drain` are cancelled.
   /// In all other respects as `Server.run`.
   ///
   /// What a handler throws:
@@ -172,31 +173,15 @@ public enum HTTPServer {
     var server = options.server
     // The handshake is made on the stack of the connection.
     if options.tls != nil { server.stack = server.stack.atLeast(TLS.leastStack) }
-    server.makeRoom = { service.makeRoom() }
-    var failure: (any Error)?
-    do {
-      try co_scope(failures: .isolated) { scope in
-        // Ended by the stop, and by a cancellation, which begins the server's end as well.
-        scope.launch(name: "http stop") {
-          try? co_await(co_stopping)
-          service.stop()
-        }
-        // Not of the scope: in the time after a cancellation the limits still hold.
-        let sweep = co_launch(name: "http sweep") { try service.sweep() }
-        do {
-          try accept(server) { try HTTPConnection.serve($0, service) }
-        } catch {
-          failure = error
-        }
-        sweep.cancel()
-        co_shield { try? sweep.join() }
-        scope.cancel()
-      }
-    } catch {
-      // As `Server.run`, which ends without an error when it is cancelled.
-      if !co_isCancelled { throw error }
+    server.onFull = { service.needRoom($0) }
+    server.onEnd = { service.stop() }
+    // Not a child: in the time after a cancellation the limits still hold.
+    let sweep = co_launch(name: "http sweep") { try service.sweep() }
+    defer {
+      sweep.cancel()
+      co_shield { try? sweep.join() }
     }
-    if let failure { throw failure }
+    try accept(server) { try HTTPConnection.serve($0, service) }
   }
 }
 
@@ -230,8 +215,8 @@ final class HTTPService: Sendable {
   private let isNeeded = FairSemaphore(0, limit: .unbounded)
   /// The number of sweeps.
   private let ticks = Atomic<Int>(0)
-  /// Whether a connection waits for a place that none could give.
-  private let needsRoom = Atomic<Bool>(false)
+  /// The number of acceptors that wait for a place, each with a connection.
+  private let waiting = Atomic<Int>(0)
 
   struct Entry {
     /// The order of coming.
@@ -278,13 +263,18 @@ final class HTTPService: Sendable {
 
   var tick: Int { ticks.load(ordering: .relaxed) }
 
-  /// Ends the connection that has been idle longest, now or when a sweep finds one.
-  func makeRoom() { if !endOldest() { needsRoom.store(true, ordering: .relaxed) } }
+  /// Ends the connection that has been idle longest, now and with each sweep until the wait of an acceptor is over.
+  ///
+  /// More than one, because a request may come at the same time: then it is answered, and its connection goes on.
+  func needRoom(_ waits: Bool) {
+    waiting.wrappingAdd(waits ? 1 : -1, ordering: .relaxed)
+    if waits { endOldest() }
+  }
 
-  /// Ends the connection that has been idle longest; returns whether there was one.
+  /// Ends the connection that has been idle longest.
   ///
   /// One that waits since the last sweep is spared: its request may be on its way. Linear in the connections.
-  private func endOldest() -> Bool {
+  private func endOldest() {
     let now = tick
     let resting = entries.filter {
       $0.connection.phase.isIdle && $0.connection.restingSince.load(ordering: .relaxed) < now
@@ -292,9 +282,8 @@ final class HTTPService: Sendable {
     let oldest = resting.min {
       $0.connection.restingSince.load(ordering: .relaxed) < $1.connection.restingSince.load(ordering: .relaxed)
     }
-    guard let oldest, oldest.connection.phase.end(ifIdleBecause: .gaveWay) else { return false }
+    guard let oldest, oldest.connection.phase.end(ifIdleBecause: .gaveWay) else { return }
     oldest.scope.cancel()
-    return true
   }
 
   // MARK: The sweep
@@ -312,7 +301,7 @@ final class HTTPService: Sendable {
         let entries = entries
         if entries.isEmpty { break }
         ticks.wrappingAdd(1, ordering: .relaxed)
-        if needsRoom.exchange(false, ordering: .relaxed) { makeRoom() }
+        if waiting.load(ordering: .relaxed) > 0 { endOldest() }
         for entry in Self.inOrder(entries.filter { $0.connection.hasExpired(most) }) {
           entry.scope.cancel(entry.connection.phase.reason?.error)
         }
