@@ -104,9 +104,10 @@ extension Connection {
   ///   - host: The name, or a literal address.
   ///   - port: The port.
   ///   - options: The options of the sockets.
-  ///   - isAllowed: Decides for each resolved address whether it may be connected to. A program that connects where
-  ///     strangers tell it to refuses the addresses of its own network here: a check of the name comes too early,
-  ///     because the name may have another address at the next lookup.
+  ///   - isAllowed: Decides for each resolved address, in its ``SocketAddress/canonical`` form, whether it may be
+  ///     connected to. A program that connects where strangers tell it to refuses the addresses of its own network
+  ///     here, also 0.0.0.0 and ::, which lead to this machine: a check of the name comes too early, because the name
+  ///     may have another address at the next lookup.
   /// - Throws: The ``NetError`` of the first address if all attempts fail, or of the lookup; `EACCES` if no address is
   ///   allowed. The cancellation error. `CoroutineError.notInCoroutine` outside a coroutine.
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
@@ -117,8 +118,9 @@ extension Connection {
     isAllowed: (SocketAddress) -> Bool = { _ in true }
   ) throws -> Connection {
     let found = try SocketAddress.resolve(host, port: port)
-    let addresses = found.filter(isAllowed)
-    if addresses.isEmpty { throw NetError(code: EACCES, "connecting to", found[0]) }
+    // For the kernel, ::ffff:127.0.0.1 is 127.0.0.1, so a list has to hold for both.
+    let addresses = found.filter { isAllowed($0.canonical) }
+    if addresses.isEmpty { throw NetError(.notAllowed(host), code: EACCES, "connecting to", found[0]) }
     if addresses.count == 1 { return try connect(to: addresses[0], options: options) }
     return try ConnectRace.first(of: ConnectRace.alternatingFamilies(addresses), apart: .milliseconds(250)) {
       try connect(to: $0, options: options)

@@ -24,6 +24,7 @@ extension NetError {
     case .endOfStream:
       return "the stream ended in the middle of a line or frame; the peer closed, or crashed, too early"
     case .tooLong: return "a line, frame or datagram exceeds its limit; raise the limit, or close the connection"
+    case .notAllowed(let host): return "isAllowed refuses every address of \"\(host.asName)\"; nothing was sent"
     case .notSimulated: return "a simulated network cannot do that; declare the wait with World.outside, or simulate it"
     case .badAddress(let sentence): return sentence
     case .unresolved(let name, let resolver): return Self.unresolved(name, resolver, code)

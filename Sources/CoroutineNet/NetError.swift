@@ -14,6 +14,8 @@ public struct NetError: Error, Equatable, CustomStringConvertible {
     case endOfStream
     case tooLong
     case badAddress(String)
+    /// The program's own rule refuses all addresses of a host.
+    case notAllowed(String)
     /// Of a simulated network, which cannot do it.
     case notSimulated
     /// A name without an address, with the resolver's code.
@@ -83,7 +85,7 @@ public struct NetError: Error, Equatable, CustomStringConvertible {
   /// The cause, without the sentence for people.
   public var reason: Reason {
     switch kind {
-    case .system, .notSimulated: .system
+    case .system, .notAllowed, .notSimulated: .system
     case .closed: .closed
     case .busy: .busy
     case .endOfStream: .endOfStream

@@ -155,9 +155,10 @@ struct EarlyAnswerTests {
         var options = HTTPClient.Options()
         options.isAllowed = { "\($0)" != "127.0.0.1:\(server.port)" && "\($0)" != "[::1]:\(server.port)" }
         let client = HTTPClient(options)
-        for host in ["127.0.0.1", "localhost", "[::1]"] {
+        for host in ["127.0.0.1", "localhost", "[::1]", "127.1", "[::ffff:127.0.0.1]", "[::ffff:7f00:1]"] {
           let error = #expect(throws: NetError.self) { _ = try client.get("http://\(host):\(server.port)/").head }
           #expect(error?.code == EACCES)
+          #expect(error?.description.contains("isAllowed refuses") == true)
         }
         let head = try HTTPClient().get("http://127.0.0.1:\(server.port)/").head
         #expect(head.status == .ok)

@@ -38,9 +38,9 @@ public final class HTTPClient: Sendable {
     public var tls = TLS.Client()
     /// Decides for each address that a host or a proxy resolves to whether it may be connected to; nil allows all.
     ///
-    /// A program that asks where strangers tell it to, as a sender of webhooks, refuses the addresses of its own
-    /// network here, also those that a redirect leads to. A request to a host without an allowed address throws
-    /// `EACCES`.
+    /// It gets the `SocketAddress.canonical` form. A program that asks where strangers tell it to, as a sender of
+    /// webhooks, refuses the addresses of its own network here, also those that a redirect leads to, and 0.0.0.0 and
+    /// ::, which lead to this machine. A request to a host without an allowed address throws `EACCES`.
     public var isAllowed: (@Sendable (SocketAddress) -> Bool)?
     /// Creates the default options.
     public init() {}
