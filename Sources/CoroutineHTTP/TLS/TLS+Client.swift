@@ -77,6 +77,13 @@ extension TLS {
       }
     }
 
+    /// Reads the files again, for later handshakes of this one and of its copies.
+    ///
+    /// Otherwise the files of some settings are read once, by the first handshake. An `HTTPClient` has a copy in its
+    /// options. Connections that exist are not changed; sessions that were made before are not resumed. Any thread;
+    /// never suspends.
+    public func reload() { cache.known.withLock { $0.removeAll() } }
+
     private static func context(_ key: Key) throws -> TLSContext {
       let context = TLSContext(try TLS.checked { ctls_client_context(key.roots, $0) })
       if let chain = key.chain {
