@@ -219,6 +219,51 @@ struct TLSIdentityTests {
     }
   }
 
+  @Test func `a client reads its files again when it is told to, also that of a copy`() async throws {
+    try await onCoroutine {
+      try Peer.withFolder { folder in
+        let files = try Certificates.shared()
+        let roots = "\(folder)/roots.pem"
+        try Peer.write(try Peer.read(files.path("alien.pem")), to: roots)
+        let echo = try Echo(try server())
+        var base = TLS.Client()
+        base.trustedRoots = roots
+        let copy = base
+        #expect(throws: TLSError.self) { try exchange(copy, echo) }
+        try Peer.write(try Peer.read(files.path("ca.pem")), to: roots)
+        base.reload()
+        #expect(try exchange(copy, echo).isResumed == false)
+        #expect(try exchange(copy, echo).isResumed)
+        base.reload()
+        #expect(try exchange(copy, echo).isResumed == false)
+        try echo.stop()
+      }
+    }
+  }
+
+  @Test(arguments: [0, 1_000, 100_000, 8_000_000])
+  func `a request of a client that is refused says so, however much of it was sent`(_ size: Int) async throws {
+    try await onCoroutine {
+      var options = HTTPServer.Options()
+      let tls = try server()
+      try tls.verifyClients(roots: Certificates.shared().path("ca.pem"))
+      options.tls = tls
+      try serving(options) { _, response in
+        try response.send("in")
+      } _: { server in
+        var options = HTTPClient.Options()
+        options.tls = try client()
+        let authority = "localhost:\(server.port)"
+        let request = HTTPRequest(method: size == 0 ? .get : .post, scheme: "https", authority: authority, path: "/")
+        let body = [UInt8](repeating: 1, count: size)
+        for _ in 0..<20 {
+          let error = #expect(throws: TLSError.self) { _ = try HTTPClient(options).send(request, body: body).head }
+          #expect(error?.description.contains("certificate") == true)
+        }
+      }
+    }
+  }
+
   @Test(arguments: [false, true])
   func `clients are asked for certificates at every name, in any order of calls`(asksFirst: Bool) async throws {
     try await onCoroutine {

@@ -79,9 +79,13 @@ final class ClientConnection: @unchecked Sendable {
       try write(request, target: target, host, body)
     } catch  where !co_isCancelled && (error is NetError || error is TLSError) {
       // A server that closes without reading on may have said why.
-      guard let head = try? readHead(of: request.method) else { throw error }
-      staysOpen = false
-      return head
+      do {
+        let head = try readHead(of: request.method)
+        staysOpen = false
+        return head
+      } catch let later {
+        throw Self.cause(ofWrite: error, ofRead: later)
+      }
     }
     do {
       let head = try readHead(of: request.method)
@@ -90,8 +94,17 @@ final class ClientConnection: @unchecked Sendable {
       return head
     } catch {
       upload?.cancel()
-      throw co_isCancelled ? error : upload?.failure ?? error
+      throw Self.cause(ofWrite: upload?.failure, ofRead: error)
     }
+  }
+
+  /// The error that says why an exchange has failed.
+  ///
+  /// That of the write, which came first, unless it says only that the server takes no more: over TLS an alert says
+  /// why.
+  private static func cause(ofWrite write: (any Error)?, ofRead read: any Error) -> any Error {
+    guard let write, !co_isCancelled else { return read }
+    return write is NetError && read is TLSError ? read : write
   }
 
   private func write(_ request: HTTPRequest, target: String, _ host: String, _ body: OutgoingBody) throws {
