@@ -136,6 +136,70 @@ struct FileTests {
     }
   }
 
+  @Test func `a file that cannot be opened for want of a descriptor is an error of the server`() async {
+    await #expect(processExitsWith: .success) {
+      try await onCoroutine {
+        try serving { _, response in
+          try response.sendFile("/etc/passwd")
+        } _: { server in
+          let client = try Connection.connect(to: server.address)
+          var answers: [Int] = []
+          // The first answer has set up what needs descriptors of its own.
+          for room in [rlim_t.max, 0] {
+            var limit = rlimit()
+            getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
+            limit.rlim_cur = min(room, limit.rlim_max)
+            precondition(setrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit) == 0)
+            try client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+            answers += statuses(String(decoding: try client.read(upTo: 65_536), as: UTF8.self))
+          }
+          #expect(answers == [200, 500])
+          let told = server.errors.current
+          #expect(told.count == 1 && told[0].contains("RLIMIT_NOFILE"), "\(told)")
+        }
+      }
+    }
+  }
+
+  @Test func `a path that leads nowhere is no error of the server`() async throws {
+    try await onCoroutine {
+      try Peer.withFolder { folder in
+        #expect(symlink("loop", "\(folder)/loop") == 0)
+        let listener = try Listener.bind(.unix("\(folder)/socket"))
+        for path in ["\(folder)/loop", "\(folder)/socket", "/etc/passwd/x", String(repeating: "x", count: 5_000)] {
+          let found = statuses(try answer(path))
+          #expect(found == [404], "\(path)")
+        }
+        listener.close()
+      }
+    }
+  }
+
+  @Test(arguments: [false, true])
+  func `onError is told of a file that gets shorter while it is sent`(isSecure: Bool) async throws {
+    try await onCoroutine {
+      try Peer.withFolder { folder in
+        let path = "\(folder)/file"
+        try Peer.write([UInt8](repeating: 1, count: 32 << 20), to: path)
+        let files = try Certificates.shared()
+        var (options, ofClient) = (HTTPServer.Options(), HTTPClient.Options())
+        if isSecure {
+          options.tls = try TLS.Server(certificateChain: files.path("server.pem"), privateKey: files.path("server.key"))
+          ofClient.tls.trustedRoots = files.path("ca.pem")
+        }
+        try serving(options) { _, response in
+          try response.sendFile(path)
+        } _: { server in
+          let url = "\(isSecure ? "https" : "http")://localhost:\(server.port)/"
+          let response = try HTTPClient(ofClient).get(url)
+          #expect(truncate(path, 1_000) == 0)
+          #expect(throws: (any Error).self) { try response.collect(upTo: .max) }
+          #expect(server.errors.current.count == 1)
+        }
+      }
+    }
+  }
+
   @Test func `a path with a zero byte names no file`() async throws {
     try await onCoroutine {
       try withTime(0) { path in

@@ -479,11 +479,17 @@ extension HTTPConnection {
       tell(error)
     default:
       (status, message) = (.internalServerError, HTTPResponse.Status.internalServerError.reasonPhrase)
-      // A client that has gone is no error of the server.
-      if !(error is NetError && exchange.isBroken) { report(error) }
+      if !isOfClient(error) { report(error) }
     }
     // Otherwise the client has the whole response, or sees that it is incomplete.
     if exchange.phase == .new { try respond(status, message, exchange.fieldsOfErrors) }
+  }
+
+  /// Whether an error of the handler says that the client has gone, and not that a file has ended too early or cannot
+  /// be read.
+  private func isOfClient(_ error: any Error) -> Bool {
+    guard exchange.isBroken, let error = error as? NetError else { return false }
+    return error != .endOfStream && error.code != EIO
   }
 
   private func report(_ error: any Error) {

@@ -27,14 +27,20 @@ extension ServerResponse {
   ///   - type: The value of `content-type`; nil leaves it as it is in ``fields``.
   /// - Throws: ``HTTPStatusError`` with 404 if there is no such file, or it is no regular file, or the path has a zero
   ///   byte, which ends it for the system; with 403 if it may not be read. `NetError` with the system's error if it
-  ///   cannot be read to its end; then the response is incomplete.
+  ///   cannot be opened for another reason, as without a free descriptor, or cannot be read to its end; in the second
+  ///   case the response is incomplete.
   @available(*, noasync, message: "a handler is synchronous: call it there")
   public mutating func sendFile(_ path: String, type: String? = nil) throws {
     // `%00` in a request would name another file: `keys.conf\0.png`.
     guard !path.utf8.contains(0) else { throw HTTPStatusError(.notFound) }
     let file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)
     guard file >= 0 else {
-      throw HTTPStatusError(errno == EACCES || errno == EPERM ? .forbidden : .notFound)
+      switch errno {
+      case ENOENT, ENOTDIR, ENAMETOOLONG, ELOOP, ENXIO: throw HTTPStatusError(.notFound)
+      case EACCES, EPERM: throw HTTPStatusError(.forbidden)
+      // The file may be there: EMFILE, say.
+      default: throw NetError(code: errno, "opening a file for", connection.connection.remoteAddress)
+      }
     }
     defer { close(file) }
     var info = stat()
@@ -190,7 +196,8 @@ extension HTTPConnection {
     while sent < count {
       let most = Int(min(count - sent, UInt64(buffer.count)))
       let read = pread(file, buffer.baseAddress, most, off_t(offset + sent))
-      if read <= 0 { throw NetError.endOfStream }
+      if read < 0 { throw NetError(code: errno, "reading a file for", transport.connection.remoteAddress) }
+      if read == 0 { throw NetError.endOfStream }
       try transport.write(UnsafeRawBufferPointer(rebasing: buffer[..<read]))
       sent += UInt64(read)
     }
