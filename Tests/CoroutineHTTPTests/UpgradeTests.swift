@@ -23,7 +23,10 @@ struct UpgradeTests {
 
   /// Connects and upgrades; `first` goes along with the request.
   private static func upgraded(_ address: SocketAddress, isSecure: Bool, _ first: String = "") throws -> Transport {
-    let connection = try Connection.connect(to: address)
+    try upgraded(Connection.connect(to: address), isSecure: isSecure, first)
+  }
+
+  private static func upgraded(_ connection: Connection, isSecure: Bool, _ first: String = "") throws -> Transport {
     var tls: TLS.Stream?
     if isSecure {
       var client = TLS.Client()
@@ -197,6 +200,91 @@ struct UpgradeTests {
         let error = #expect(throws: HTTPError.self) { try refused.upgrade { _, _ in } }
         #expect("\(error.map { "\($0)" } ?? "")".contains("401"))
         #expect(server.errors.current.isEmpty)
+      }
+    }
+  }
+
+  @Test(arguments: Going.allCases)
+  func `what is copied from a stream with TLS that was cut off is reset at the other end`(_ going: Going) async throws {
+    try await onCoroutine {
+      let files = try Certificates.shared()
+      let tls = try TLS.Server(certificateChain: files.path("server.pem"), privateKey: files.path("server.key"))
+      let (front, back) = (try Listener.bind(.loopback(port: 0)), try Listener.bind(.loopback(port: 0)))
+      let proxy = co_launch {
+        let stream = try tls.accept(front.accept())
+        let target = try Connection.connect(to: back.address)
+        defer { target.close() }
+        _ = try? stream.withConnection { try co_copy($0, target, idle: nil) }
+      }
+      var settings = TLS.Client()
+      settings.trustedRoots = files.path("ca.pem")
+      let client = try settings.connect(host: "localhost", port: front.address.port ?? 0)
+      try client.write([1])
+      let target = try back.accept()
+      #expect(try target.read(upTo: 10) == [1])
+      switch going {
+      case .ends: try client.shutdownWrite()
+      case .closes: client.connection.close()
+      case .resets: client.connection.reset()
+      }
+      let rest = try co_timeout(.seconds(60)) { try target.rest() }
+      #expect(rest == (going == .ends ? "" : "<reset>"))
+      target.close()
+      try co_timeout(.seconds(60)) { try proxy.join() }
+    }
+  }
+
+  @Test(arguments: [Going.closes, .resets], [false, true])
+  func `a handler that only writes learns that its client has gone`(_ going: Going, isSecure: Bool) async throws {
+    try await onCoroutine {
+      let end = Promise<Void>()
+      try serving(try Self.options(isSecure: isSecure)) { _, response in
+        try response.upgrade { connection, _ in
+          defer { end.fulfill(()) }
+          while true { try connection.write([UInt8](repeating: 1, count: 10_000)) }
+        }
+      } _: { server in
+        let client = try Self.upgraded(server.address, isSecure: isSecure)
+        let reading = co_launch { while try !client.next().isEmpty {} }
+        // More than the handler's end holds, which does not read it.
+        #expect(throws: TimeoutError.self) {
+          try co_timeout(.seconds(1)) { while true { try client.send(String(repeating: "x", count: 100_000)) } }
+        }
+        reading.cancel()
+        _ = try? reading.join()
+        if going == .resets { client.connection.reset() } else { client.connection.close() }
+        try co_timeout(.seconds(30)) { try co_await(end) }
+      }
+    }
+  }
+
+  @Test(arguments: [false, true])
+  func `what a handler has written reaches a client that takes it slowly`(isSecure: Bool) async throws {
+    try await onCoroutine {
+      let size = 300_000
+      var options = try Self.options(isSecure: isSecure)
+      options.server.listener.socket.sendBuffer = 16_384
+      try serving(options) { _, response in
+        try response.upgrade { connection, reader in
+          _ = try reader.readLine()
+          try connection.write([UInt8](repeating: 65, count: size))
+        }
+      } _: { server in
+        var socket = SocketOptions()
+        socket.receiveBuffer = 8_192
+        let connection = try Connection.connect(to: server.address, options: socket)
+        let client = try Self.upgraded(connection, isSecure: isSecure)
+        try client.send("go\n")
+        var (count, next) = (0, 16_384)
+        while case let part = try client.next(), !part.isEmpty {
+          count += part.utf8.count
+          // The slowness is what is tested: more than two seconds in all, and less between two parts.
+          if count >= next {
+            try co_delay(.milliseconds(400))
+            next += 16_384
+          }
+        }
+        #expect(count == size)
       }
     }
   }

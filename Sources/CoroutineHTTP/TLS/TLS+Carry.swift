@@ -14,14 +14,15 @@ import Glibc
 //   inner is closed, or `body` ends what was written leaves, the peer is told, and for a while what it sends is
 //   dropped. inner is reset so is the connection below.
 // A direction that ends by an error closes the connection below, or `outer`, for which the other direction waits. So
-// neither outlasts the other, and no error is lost: it shows at `inner`.
+// neither outlasts the other for long, and no error is lost: it shows at `inner`. What the peer had sent before it was
+// gone waits for the program to read it, for two seconds.
 
 extension TLS.Stream {
   /// Calls `body` with a connection whose bytes go through TLS, for code that uses a `Connection`.
   ///
   /// The connection is one end of a pair of local sockets; two coroutines carry the bytes. Suspends as `body` does, and
-  /// then for two seconds at most, while what was written leaves and the peer ends its stream. The stream is closed
-  /// then, and must not be used by others meanwhile.
+  /// then while what was written leaves: for as long as the peer takes a part of it in two seconds, and for half a
+  /// minute at most. The stream is closed then, and must not be used by others meanwhile.
   ///
   /// - If the peer ends its output as TLS demands, the connection reads the end. If it is gone without that, the
   ///   connection reads what had arrived, and then throws `ECONNRESET`.
@@ -42,19 +43,30 @@ extension TLS.Stream {
       let outgoing = scope.launch(name: "to tls") { self.carryOut(inner, outer, incoming) }
       defer {
         inner.close()
-        // A peer that takes nothing does not keep the coroutines.
-        _ = try? co_timeout(.seconds(2)) {
-          try outgoing.join()
-          incoming.cancel()
-          try incoming.join()
-          try connection.closeLingering()
-        }
+        leave(outgoing, incoming)
         connection.close()
         outer.close()
         outgoing.cancel()
         incoming.cancel()
       }
       return try body(inner)
+    }
+  }
+
+  /// Waits until what was written has left; a peer that takes nothing does not keep the coroutines.
+  private func leave(_ outgoing: Job<Void>, _ incoming: Job<Void>) {
+    for _ in 0..<15 {
+      let before = (connection.bytesWritten, connection.unsentCount)
+      do {
+        return try co_timeout(.seconds(2)) {
+          try outgoing.join()
+          incoming.cancel()
+          try incoming.join()
+          try connection.closeLingering()
+        }
+      } catch {
+        if co_isCancelled || (connection.bytesWritten, connection.unsentCount) == before { return }
+      }
     }
   }
 
@@ -93,6 +105,9 @@ extension TLS.Stream {
       return
     }
     connection.close()
+    // A program that only writes leaves the other direction no room.
+    _ = try? co_timeout(.seconds(2)) { try incoming.join() }
+    outer.closeResetting(inner)
   }
 
   private func next(_ inner: Connection, _ outer: Connection) throws -> [UInt8] {
