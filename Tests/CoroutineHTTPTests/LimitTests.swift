@@ -3,6 +3,7 @@ import Coroutine
 @testable import CoroutineHTTP
 import CoroutineNet
 import CoroutineTesting
+import Glibc
 import HTTPTypes
 import Testing
 
@@ -242,6 +243,30 @@ struct LimitTests {
     let answer = try client.rest()
     #expect(statuses(answer) == [200, 200] && answer.contains("/one") && answer.contains("/two"))
     try server.stop()
+  }
+
+  @Test func `a client without a free descriptor closes the connections that it does not use`() async {
+    await #expect(processExitsWith: .success) {
+      try await onCoroutine {
+        try serving { _, response in
+          try response.send("ok")
+        } _: { first in
+          try serving { _, response in
+            try response.send("ok")
+          } _: { second in
+            let client = HTTPClient()
+            let one = try client.get("http://127.0.0.1:\(first.port)/").collect(upTo: 10)
+            var limit = rlimit()
+            getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
+            limit.rlim_cur = min(200, limit.rlim_max)
+            precondition(setrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit) == 0)
+            while open("/dev/null", O_RDONLY) >= 0 {}
+            let other = try client.get("http://127.0.0.1:\(second.port)/").collect(upTo: 10)
+            #expect(one.count == 2 && other.count == 2)
+          }
+        }
+      }
+    }
   }
 }
 #endif

@@ -140,12 +140,19 @@ final class ClientPool: Sendable {
   }
 
   func close() {
+    state.withLock { $0.isClosed = true }
+    closeUnused()
+  }
+
+  /// Returns whether there was one.
+  @discardableResult
+  func closeUnused() -> Bool {
     let all = state.withLock { state in
-      state.isClosed = true
       defer { state.idle = [:] }
       return Self.inOrder(state.idle).flatMap(\.value)
     }
     for connection in all { connection.close() }
+    return !all.isEmpty
   }
 }
 #endif

@@ -1,6 +1,7 @@
 #if HTTP
 import Coroutine
 public import CoroutineNet
+import Glibc
 public import HTTPTypes
 
 /// A client of HTTP/1.1, which keeps its connections by origin.
@@ -24,6 +25,9 @@ public final class HTTPClient: Sendable {
     /// served.
     public var connectionsOfHost = 64
     /// The time for which an unused connection is kept.
+    ///
+    /// A request closes those that are older. Without a further request they stay open until ``HTTPClient/close()``, or
+    /// until the client is released. All of them are closed when a request finds no free descriptor.
     public var idle: Duration = .seconds(30)
     /// The largest number of redirects that are followed; with 0 or less the redirect itself is the response.
     ///
@@ -185,7 +189,7 @@ public final class HTTPClient: Sendable {
     var mayUseKept = true
     while true {
       let kept = mayUseKept ? pool.take(url.origin) : nil
-      let connection = try kept ?? connect(url.origin, proxy)
+      let connection = try kept ?? connectMakingRoom(url.origin, proxy)
       do {
         let head = try connection.exchange(request, target: target, url.origin.authority, body)
         return ClientResponse(head, connection, permit)
@@ -202,6 +206,15 @@ public final class HTTPClient: Sendable {
 
   private static func isOfConnection(_ error: any Error) -> Bool {
     error is NetError || error is TLSError || error as? HTTPError == .headIncomplete
+  }
+
+  /// As ``connect(_:_:)``; without a free descriptor it closes the unused connections first.
+  private func connectMakingRoom(_ origin: Origin, _ proxy: Proxy?) throws -> ClientConnection {
+    do {
+      return try connect(origin, proxy)
+    } catch let error as NetError where [EMFILE, ENFILE].contains(error.code) && pool.closeUnused() {
+      return try connect(origin, proxy)
+    }
   }
 
   private func connect(_ origin: Origin, _ proxy: Proxy?) throws -> ClientConnection {
