@@ -129,7 +129,7 @@ struct ProxyTests {
     ("a.example:80", "a.example", false), ("a.example:81", "a.example", true), ("10.0.0.1", "10.0.0.1", false),
     ("::2", "[::2]", false), ("[::2]:80", "[::2]", false), ("[::2]:81", "[::2]", true), (",", "a.example", true),
     ("", "localhost", false), ("", "127.1.2.3", false), ("", "127.example", true), ("", "[::1]", false),
-    ("", "x.localhost", false),
+    ("", "x.localhost", false), ("", "localhost.", false), ("", "x.localhost.", false), ("", "127.0.0.1.", false),
     (".a.example", "b.a.example", false), ("*.a.example", "b.a.example", false), ("*.a.example", "a.example", false),
     ("a.example.", "a.example", false), ("a.example", "a.example.", false), ("a.example.:80", "b.a.example.", false),
     ("b.example a.example", "a.example", false), ("10.0.0.0/8", "10.1.2.3", false), ("10.0.0.0/8", "11.1.2.3", true),

@@ -137,7 +137,8 @@ struct Proxy: Sendable {
 extension Origin {
   /// Whether the host is this machine, by its name or address.
   var isOfThisMachine: Bool {
-    host == "localhost" || host.hasSuffix(".localhost") || host == "::1"
+    let host = host.hasSuffix(".") ? String(host.dropLast()) : host
+    return host == "localhost" || host.hasSuffix(".localhost") || host == "::1"
       || host.hasPrefix("127.") && host.utf8.allSatisfy { $0 == 0x2e || (0x30...0x39).contains($0) }
   }
 }
