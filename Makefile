@@ -62,8 +62,8 @@ trait_tests := CoroutineNIOTests,CoroutineLoggingTests,CoroutineMetricsTests,Cor
 .NOTPARALLEL:
 .PHONY: help setup setup-all setup-tests setup-http setup-postgres setup-demo setup-examples setup-aarch64 setup-bench build \
   test test-release test-tsan test-asan test-threads test-memory test-optimised test-aarch64 test-embedder \
-  soak soak-net soak-http soak-postgres fuzz-http soak-deadlocks test-context test-http test-postgres test-examples \
-  test-demo demo site readme \
+  soak soak-net soak-http soak-postgres fuzz-http soak-deadlocks test-context test-http test-peers test-postgres \
+  test-examples test-demo demo site readme \
   thread-locals lint api format docs docs-serve guide consumer bench bench-net bench-postgres bench-inspect bench-kv ci \
   nightly clean
 
@@ -221,6 +221,13 @@ test-context: setup ## Runs the tests of context, with swift-log and swift-servi
 
 test-http: $(debug_setup) ## Runs the tests of CoroutineHTTP alone: HTTP/1.1 and TLS
 	$(debug_build) && $(debug_run) --filter 'CoroutineHTTPTests\.' $(ARGS)
+
+peers := $(CURDIR)/.build/peers
+test-peers: export CO_HTTP_PEERS = $(peers)
+test-peers: $(debug_setup) ## Runs the tests of CoroutineHTTP against httpbin, httpx, aiohttp and sslyze, which it installs from PyPI
+	[ -x $(peers)/bin/python ] || python3 -m venv $(peers)
+	$(peers)/bin/pip install --quiet --disable-pip-version-check httpbin gunicorn httpx aiohttp sslyze
+	$(debug_build) && $(debug_run) --filter 'CoroutineHTTPTests\.PythonPeerTests' $(ARGS)
 
 fuzz-http: export CO_HTTP_FUZZ ?= 10000000
 fuzz-http: export CO_SEED = $(SEED)
