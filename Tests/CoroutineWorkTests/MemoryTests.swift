@@ -38,6 +38,47 @@ struct MemoryTests {
     while try !condition() { try co_delay(.milliseconds(100)) }
   }
 
+  /// A document of any form, as a client may send it: an object in an object, and so on.
+  private struct Nested: Codable, Sendable {
+    let inner: [String: Nested]
+
+    init(levels: Int) {
+      var value = Nested(inner: [:])
+      for _ in 1..<levels { value = Nested(inner: ["a": value]) }
+      self = value
+    }
+    private init(inner: [String: Nested]) { self.inner = inner }
+    init(from decoder: any Decoder) throws {
+      inner = try decoder.singleValueContainer().decode([String: Nested].self)
+    }
+    func encode(to encoder: any Encoder) throws {
+      var container = encoder.singleValueContainer()
+      try container.encode(inner)
+    }
+    var depth: Int { 1 + (inner["a"]?.depth ?? 0) }
+  }
+
+  // On the usual stack of a coroutine its decoder would overflow, in every program that claims the job.
+  @Test func `a payload nested as deeply as the decoder allows is added, worked on, read, and added again`() throws {
+    try inWorld { _, memory in
+      let db = memory.pool()
+      let queue = WorkQueue<Nested>("q", on: db, options: options())
+      let depths = Log<Int>()
+      let worker = co_launch {
+        try queue.work { job in
+          depths.add(job.payload.depth)
+          if depths.all.count == 1 { try queue.add(job.payload, on: db) }
+        }
+      }
+      let added = try queue.add(Nested(levels: 400), on: db)
+      try until { try queue.counts()[.completed] == 2 }
+      #expect(depths.all == [400, 400])
+      #expect(try queue.job(added.id) != nil)
+      worker.cancel()
+      _ = try? worker.join()
+    }
+  }
+
   @Test func `the job of a host that has crashed runs on another one when its lease has ended, with its effects once`()
     throws
   {

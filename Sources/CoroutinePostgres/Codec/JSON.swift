@@ -1,4 +1,5 @@
 #if Postgres
+package import Coroutine
 import FoundationEssentials
 
 /// Any Codable value as one `jsonb` value.
@@ -34,17 +35,25 @@ extension JSON: PostgresEncodable, PostgresDecodable {
   /// Reads a `jsonb`, a `json` or a text, and decodes the value.
   public init(postgres bytes: UnsafeRawBufferPointer, type: UInt32, isText: Bool) throws {
     let text = try String(postgres: bytes, type: type, isText: isText)
-    do { value = try JSONDecoder().decode(Value.self, from: Data(text.utf8)) } catch {
+    do { value = try JSONFormat.decode(text) } catch {
       throw PostgresError.misfit("the JSON is no \(Value.self)\(JSONFormat.path(to: error))", type)
     }
   }
 }
 
 package enum JSONFormat {
+  /// Foundation's coders go down 511 levels, which may need three times a coroutine's usual stack. Who has sent a
+  /// document must not be able to end the process by its depth.
+  package static var stack: StackSize { .bytes(4 << 20) }
+
+  package static func decode<Value: Decodable>(_ text: String) throws -> Value {
+    try co_withStack(stack) { try JSONDecoder().decode(Value.self, from: Data(text.utf8)) }
+  }
+
   /// Appends the JSON of a value; throws `.decoding` if there is none that `jsonb` takes, and says where, but not what.
   package static func encode(_ value: some Encodable, into bytes: inout [UInt8]) throws(PostgresError) {
     let text: Data
-    do { text = try JSONEncoder().encode(value) } catch {
+    do { text = try co_withStack(stack) { try JSONEncoder().encode(value) } } catch {
       var (place, reason) = ("", "its own code has thrown \(type(of: error))")
       if let error = error as? EncodingError, case .invalidValue(let value, let context) = error {
         place = Self.position(context.codingPath)

@@ -313,7 +313,7 @@ private struct ColumnDecoder: Decoder, SingleValueDecodingContainer {
     if let whole = T.self as? any FixedWidthInteger.Type, let value = try self.whole(whole) as? T { return value }
     if isJSON, !(T.self is any RawRepresentable.Type) {
       let text = try row.memory.decode(row.index, column, as: String.self)
-      return try JSONDecoder().decode(T.self, from: Data(text.utf8))
+      return try JSONFormat.decode(text)
     }
     return try T(from: self)
   }

@@ -168,13 +168,12 @@ struct MemoryState: Sendable {
     // In the order of the server, which compares bytes.
     let wanted = available.keys.sorted { Array($0.utf8).lexicographicallyPrecedes(Array($1.utf8)) }
       .filter { key in last.map { Array($0.utf8).lexicographicallyPrecedes(Array(key.utf8)) } ?? true }
-      .prefix(1_000)
       .filter { running[$0, default: 0] < max(limit.concurrency, 1) && (limit.count == nil || tokens($0) >= 1) }
       .prefix(most)
     var claimed: [Job] = []
     for key in wanted {
       let left = tokens(key)
-      let rate = limit.count == nil ? most : Int(left)
+      let rate = limit.count == nil ? most : Int(min(left, Double(most)))
       let room = min(max(limit.concurrency, 1) - running[key, default: 0], rate, most - claimed.count)
       let jobs = (available[key] ?? []).sorted { $0.order < $1.order }.prefix(max(room, 0))
       if jobs.isEmpty { continue }

@@ -69,7 +69,7 @@ func jsonText(_ value: some Encodable) throws -> String {
 
 /// The payload of a job, or the reason why it cannot be decoded; without a value of it.
 func decoded<Payload: Decodable>(_ text: String, of job: Int64) -> Result<Payload, WorkError> {
-  do { return .success(try JSONDecoder().decode(Payload.self, from: Data(text.utf8))) } catch {
+  do { return .success(try JSONFormat.decode(text)) } catch {
     return .failure(.payload(job: job, storable("the JSON is no \(Payload.self)\(JSONFormat.path(to: error))")))
   }
 }
@@ -214,7 +214,8 @@ extension WorkQueue {
   /// Leases, claims and ends of jobs go over up to two connections beside those of the pool, so handlers may use all of
   /// these. A payload that the server stores in more than 16 KiB is not part of the claim: its attempt reads it before
   /// `handle` begins, over one of the pool's connections and within `timeout`. All workers of a program share one look
-  /// at the tables each `poll`.
+  /// at the tables each `poll`. An attempt has a stack of 4 MiB, as a request of an HTTP server has: a payload may be
+  /// nested as deeply as the decoder allows.
   /// - Parameters:
   ///   - concurrency: How many handlers run at a time.
   ///   - onEvent: Told what happens.

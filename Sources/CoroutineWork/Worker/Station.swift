@@ -103,13 +103,23 @@ final class Station: Sendable {
 
   // MARK: Looking
 
-  /// Looks each `poll`, and when a job is due or a lease ends.
+  /// Looks, and prunes beside that: a slow deletion must not make a job late.
   ///
   /// Suspends. Throws what ends workers, and the cancellation error.
   private func lookUntilCancelled() throws {
     let upkeep = Upkeep(schema: schema, memory: db.link)
-    let (looking, pruning) = (BatchSize(1_000), BatchSize(1_000))
-    var nextPrune = ContinuousClock.Instant.steady
+    try co_scope { scope in
+      scope.launch(name: "pruning of \(schema)") { [self] in
+        let size = BatchSize(1_000)
+        while true { try co_delay(prune(upkeep, size)) }
+      }
+      try look(upkeep)
+    }
+  }
+
+  /// Looks each `poll`, and when a job is due or a lease ends.
+  private func look(_ upkeep: Upkeep) throws {
+    let looking = BatchSize(1_000)
     var pause = Duration.milliseconds(50)
     var lastKey: (queue: String, key: String)?
     while true {
@@ -134,9 +144,6 @@ final class Station: Sendable {
           guard let queue = found[member.core.queue] else { continue }
           if queue.isReady { _ = member.bell.trySend(()) }
           if let next = queue.next { wait = min(wait, next + .milliseconds(2)) }
-        }
-        if ContinuousClock.Instant.steady >= nextPrune {
-          nextPrune = try prune(members, upkeep, pruning)
         }
       } catch {
         try failed(error, members)
@@ -170,14 +177,11 @@ final class Station: Sendable {
     for member in members { member.link.tell(error) }
   }
 
-  /// Deletes what was kept for long enough; returns when to do it again.
+  /// Deletes what was kept for long enough; returns after what time to do it again.
   ///
   /// Nothing else waits for it: what it cannot do now, it does next time.
-  private func prune(
-    _ members: [StationMember],
-    _ upkeep: Upkeep,
-    _ size: BatchSize
-  ) throws -> ContinuousClock.Instant {
+  private func prune(_ upkeep: Upkeep, _ size: BatchSize) throws -> Duration {
+    let members = state.withLock { $0.members }
     do {
       var (more, keys) = (true, true)
       let end = ContinuousClock.Instant.steady + .seconds(1)
@@ -187,15 +191,15 @@ final class Station: Sendable {
         if more {
           more =
             try size.running { most in
-              try co_timeout(.seconds(30)) { try upkeep.prune(limits, most: most, db.reserve) }
+              try co_timeout(.seconds(8)) { try upkeep.prune(limits, most: most, db.reserve) }
             } >= count
         }
-        if keys { keys = try co_timeout(.seconds(30)) { try upkeep.pruneKeys(limits.map(\.0), db.reserve) } >= 1_000 }
+        if keys { keys = try co_timeout(.seconds(8)) { try upkeep.pruneKeys(limits.map(\.0), db.reserve) } >= 1_000 }
       }
-      if more || keys { return .steady + .milliseconds(50) }
+      if more || keys { return .milliseconds(50) }
     } catch { try failed(error, members) }
     // Not all programs at once.
-    return .steady + .seconds(chance(30...60))
+    return .seconds(chance(30...60))
   }
 }
 

@@ -205,7 +205,8 @@ final class Worker<Payload: Codable & Sendable>: Sendable {
         running.end()
         room.release()
       }
-      attempt(claimed, running)
+      // A throw says that the body has not run: then it has the usual stack.
+      do { try co_withStack(JSONFormat.stack) { attempt(claimed, running) } } catch { attempt(claimed, running) }
     }
     running.runs(in: coroutine)
   }
