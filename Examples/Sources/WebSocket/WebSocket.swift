@@ -76,7 +76,11 @@ final class WebSocket {
       reader.consume(input.count)
       taken = 0
       while taken < input.count, wslay_event_want_read(frames) != 0 {
-        guard wslay_event_recv(frames) == 0 else { throw ProtocolError() }
+        guard wslay_event_recv(frames) == 0 else {
+          // The close that tells the peer is queued.
+          try? flush()
+          throw ProtocolError()
+        }
       }
       try flush()
     }

@@ -104,9 +104,10 @@ enum SignalHub {
   /// A new source is waited for, so that the next signal is not lost; not for long, because Dispatch may have no
   /// thread.
   private static func joinDispatch() {
-    let wanted = clinux_signals_of_dispatch()
     let registered = DispatchSemaphore(value: 0)
     let count = lock.withLock {
+      // Under the lock: what was seen before it may be out of date, and would cancel another thread's source.
+      let wanted = clinux_signals_of_dispatch()
       var count = 0
       for signal in Int32(1)...64 {
         let isWanted = wanted & 1 << UInt64(signal - 1) != 0 && entries[signal] != nil

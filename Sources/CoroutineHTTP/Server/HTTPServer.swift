@@ -263,19 +263,22 @@ final class HTTPService: Sendable {
 
   var tick: Int { ticks.load(ordering: .relaxed) }
 
-  /// Ends the connection that has been idle longest, now and with each sweep until the wait of an acceptor is over.
-  ///
-  /// More than one, because a request may come at the same time: then it is answered, and its connection goes on.
+  /// An acceptor begins or ends its wait for a place.
   func needRoom(_ waits: Bool) {
     waiting.wrappingAdd(waits ? 1 : -1, ordering: .relaxed)
-    if waits { endOldest() }
+    if waits { makeRoom() }
   }
 
-  /// Ends the connection that has been idle longest.
+  /// Ends the connection that has been idle longest, if more acceptors wait than connections are giving way.
   ///
-  /// One that waits since the last sweep is spared: its request may be on its way. Linear in the connections.
-  private func endOldest() {
-    let now = tick
+  /// Called with each sweep too, because a request may come as its connection is to give way: then it is answered, and
+  /// the connection goes on. One that waits since the last sweep is spared: its request may be on its way. Linear in
+  /// the connections.
+  private func makeRoom() {
+    let waiting = waiting.load(ordering: .relaxed)
+    if waiting == 0 { return }
+    let (entries, now) = (entries, tick)
+    if entries.count(where: { $0.connection.phase.reason == .gaveWay }) >= waiting { return }
     let resting = entries.filter {
       $0.connection.phase.isIdle && $0.connection.restingSince.load(ordering: .relaxed) < now
     }
@@ -301,7 +304,7 @@ final class HTTPService: Sendable {
         let entries = entries
         if entries.isEmpty { break }
         ticks.wrappingAdd(1, ordering: .relaxed)
-        if waiting.load(ordering: .relaxed) > 0 { endOldest() }
+        makeRoom()
         for entry in Self.inOrder(entries.filter { $0.connection.hasExpired(most) }) {
           entry.scope.cancel(entry.connection.phase.reason?.error)
         }

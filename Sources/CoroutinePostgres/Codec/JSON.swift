@@ -42,8 +42,10 @@ extension JSON: PostgresEncodable, PostgresDecodable {
 }
 
 package enum JSONFormat {
-  /// Foundation's coders go down 511 levels, which may need three times a coroutine's usual stack. Who has sent a
-  /// document must not be able to end the process by its depth.
+  /// The stack of a coder.
+  ///
+  /// Foundation's go down 511 levels, which may need three times a coroutine's usual stack. Who has sent a document
+  /// must not be able to end the process by its depth.
   package static var stack: StackSize { .bytes(4 << 20) }
 
   package static func decode<Value: Decodable>(_ text: String) throws -> Value {
