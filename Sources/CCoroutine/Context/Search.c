@@ -32,17 +32,13 @@ bool cco_search(cco_core_facts *facts) {
   pthread_barrier_init(&both_alive, NULL, 2);
   findings a = {.both_alive = &both_alive, .number = 0}, b = {.both_alive = &both_alive, .number = 1};
   pthread_t first, second;
-  bool ran = pthread_create(&first, NULL, probe_thread, &a) == 0;
-  if (ran && pthread_create(&second, NULL, probe_thread, &b) != 0) {
-    pthread_barrier_wait(&both_alive);
-    pthread_join(first, NULL);
-    ran = false;
-  } else if (ran) {
-    pthread_join(first, NULL);
-    pthread_join(second, NULL);
-  }
+  bool has_first = pthread_create(&first, NULL, probe_thread, &a) == 0;
+  bool has_both = has_first && pthread_create(&second, NULL, probe_thread, &b) == 0;
+  if (has_first && !has_both) pthread_barrier_wait(&both_alive);
+  if (has_first) pthread_join(first, NULL);
+  if (has_both) pthread_join(second, NULL);
   pthread_barrier_destroy(&both_alive);
-  if (!ran) return false;
+  if (!has_both) return false;
   has_fixed_places = cco_flow_layer == NULL || cco_flow_layer->decide(facts);
   if (!cco_exceptions_start(a.exceptions, b.exceptions)) has_fixed_places = false;
   return true;

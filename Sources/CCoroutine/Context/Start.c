@@ -6,9 +6,8 @@
 //   3. The probes of floating point and of the layer switch, on the careful path, because nothing is verified yet.
 //   4. Only then may `careful` become zero.
 //
-// Without the two threads nothing is known of the other runtimes' words, and a coroutine would see another one's
-// task-locals. So in a process that has met a limit on threads no context is made: each call is refused, and tries the
-// steps from 2 on again.
+// Without the two threads a coroutine would see another one's task-locals. So while the kernel refuses them, each call
+// that makes a context is refused, and tries the steps from 2 on again.
 #include "Internal.h"
 #include "Layer.h"
 #include "Stack/Lock.h"
@@ -24,6 +23,7 @@ static __thread __attribute__((tls_model("initial-exec"))) cco_thread_words word
 cco_core_facts cco_facts = {.careful = 1};
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
+static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
 static atomic_bool started, is_ready;
 static atomic_uint disabled, active;
 static _Thread_local bool starting;
@@ -78,45 +78,35 @@ static void write_report(void) {
            sanitizers == 0 ? "none compiled in" : "");
 }
 
-static bool find_and_prove(void) {
-  if (!cco_search(&cco_facts)) return false;
-  cco_floating_point_start();
-  if (cco_flow_layer != NULL) cco_flow_layer->prove();
-  __atomic_store_n(&cco_facts.careful, cco_sanitizer_wants_careful() || cco_search_wants_careful(),
-                   __ATOMIC_RELEASE);
-  return true;
+// The steps from 2 on. Not inline: the address of `starting` would be kept over them.
+static __attribute__((noinline)) void find_and_prove(void) {
+  starting = true;
+  if (cco_search(&cco_facts)) {
+    cco_floating_point_start();
+    if (cco_flow_layer != NULL) cco_flow_layer->prove();
+    __atomic_store_n(&cco_facts.careful, cco_sanitizer_wants_careful() || cco_search_wants_careful(), __ATOMIC_RELEASE);
+    is_ready = true;
+  }
+  starting = false;
 }
 
 static void run_start(void) {
   starting = true;
   atomic_store(&started, true);
   if (cco_report_layer != NULL) cco_report_layer->start();
-  cco_sanitizer_start();
-  cco_stacks_start();
-  atomic_store_explicit(&is_ready, find_and_prove(), memory_order_release);
-  starting = false;
-}
-
-// Not inline: the address of `starting` would be kept over pthread_once.
-static __attribute__((noinline)) bool try_again(void) {
-  static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
-  pthread_mutex_lock(&one_at_a_time);
-  bool ready = atomic_load_explicit(&is_ready, memory_order_acquire);
-  if (!ready) {
-    starting = true;
-    ready = find_and_prove();
-    starting = false;
-    atomic_store_explicit(&is_ready, ready, memory_order_release);
-  }
-  pthread_mutex_unlock(&one_at_a_time);
-  return ready;
+  cco_sanitizer_start(), cco_stacks_start();
+  find_and_prove();
 }
 
 bool cco_start(void) {
-  // The floating-point probe makes a context of its own while starting.
-  if (starting) return true;
+  if (starting) return true;  // the floating-point probe makes a context of its own
   pthread_once(&once, run_start);
-  return atomic_load_explicit(&is_ready, memory_order_acquire) || try_again();
+  if (!is_ready) {
+    pthread_mutex_lock(&one_at_a_time);
+    if (!is_ready) find_and_prove();
+    pthread_mutex_unlock(&one_at_a_time);
+  }
+  return is_ready;
 }
 
 const char *cco_report(void) {
@@ -168,8 +158,8 @@ const char *cco_status_message(cco_status status) {
       return "the kernel refused address space for stacks; look at the limits 'ulimit -v' (RLIMIT_AS), "
              "'ulimit -d' (RLIMIT_DATA) and vm.overcommit_memory";
     case CCO_OUT_OF_THREADS:
-      return "the process has met a limit on threads, and the runtime needs two for a moment when it is used first; "
-             "raise pids.max of its cgroup, RLIMIT_NPROC (ulimit -u) or kernel.threads-max";
+      return "the process has met a limit on threads, of which the first use of the runtime needs two; raise pids.max "
+             "of its cgroup, RLIMIT_NPROC (ulimit -u) or kernel.threads-max";
     case CCO_NOT_RESUMABLE: return "cannot resume a context that is running or finished";
     case CCO_NOT_RUNNING: return "cannot suspend a context that is not running on this stack";
     case CCO_HAS_LIVE_FRAMES:

@@ -110,8 +110,7 @@ typedef struct cco_core_facts {
 // Sound because only cco_start writes it, once, before the first context exists. (Swift reads the attribute.)
 extern cco_core_facts cco_facts CCO_SWIFT("nonisolated(unsafe)");
 
-/// Sets all of `cco_facts`. Idempotent, thread-safe; every function below that makes a context calls it. Returns false
-/// if the kernel refused the threads that it needs for a moment: then the next call tries again.
+/// Sets all of `cco_facts`; all that makes a context calls it. False: it got no thread, and the next call tries again.
 bool cco_start(void);
 
 /// The thread pointer, read anew at each use: `volatile` prevents the compiler from reusing one after a switch.

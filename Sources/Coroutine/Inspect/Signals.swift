@@ -44,7 +44,7 @@ enum SignalHub {
   nonisolated(unsafe) private static var lastNumber: UInt64 = 0
   nonisolated(unsafe) private static var hasThread = false
   /// The sources of the signals that Dispatch handles as well.
-  nonisolated(unsafe) private static var sources: [Int32: any DispatchSourceSignal] = [:]
+  nonisolated(unsafe) private static var sources: [Int32: (number: UInt64, source: any DispatchSourceSignal)] = [:]
   private static let queue = DispatchQueue(label: "coroutine.signals")
   /// The process that the tables are of.
   nonisolated(unsafe) private static var owner = getpid()
@@ -80,7 +80,7 @@ enum SignalHub {
         hasThread = false
         // Never released: handlers refer to the parent's coroutines.
         _ = Unmanaged.passRetained(Parents(entries))
-        for source in sources.values { _ = Unmanaged.passRetained(source as AnyObject) }
+        for entry in sources.values { _ = Unmanaged.passRetained(entry.source as AnyObject) }
         (entries, sources) = ([:], [:])
       }
       if !hasThread, case let code = DetachedThread.start("co-signals", serve), code != 0 { return .thread(code: code) }
@@ -113,11 +113,12 @@ enum SignalHub {
         let isWanted = wanted & 1 << UInt64(signal - 1) != 0 && entries[signal] != nil
         if isWanted == (sources[signal] != nil) { continue }
         if isWanted {
-          sources[signal] = makeSource(signal, registered)
+          lastNumber += 1
+          sources[signal] = (lastNumber, makeSource(signal, lastNumber, registered))
           count += 1
         } else {
           clinux_take_from_dispatch(signal, false)
-          sources.removeValue(forKey: signal)?.cancel()
+          sources.removeValue(forKey: signal)?.source.cancel()
         }
       }
       return count
@@ -125,10 +126,15 @@ enum SignalHub {
     for _ in 0..<count { _ = registered.wait(timeout: .now() + .milliseconds(100)) }
   }
 
-  private static func makeSource(_ signal: Int32, _ registered: DispatchSemaphore) -> any DispatchSourceSignal {
+  private static func makeSource(
+    _ signal: Int32,
+    _ number: UInt64,
+    _ registered: DispatchSemaphore
+  ) -> any DispatchSourceSignal {
     let source = DispatchSource.makeSignalSource(signal: signal, queue: queue)
     source.setRegistrationHandler {
-      clinux_take_from_dispatch(signal, true)
+      // It may come late, when the source is not needed any more.
+      lock.withLock { if sources[signal]?.number == number { clinux_take_from_dispatch(signal, true) } }
       registered.signal()
     }
     source.setEventHandler { clinux_came_from_dispatch(signal) }
