@@ -16,6 +16,10 @@ private final class Guarded: @unchecked Sendable {
   @exclusivity(unchecked) var count = 0
 }
 
+private final class SpinningLock: Sendable {
+  let lock = SpinLock()
+}
+
 /// Taken by a thread of the parent for ever.
 private let orphaned = Guarded()
 
@@ -34,6 +38,31 @@ struct ThreadLockTests {
       }
     }
     #expect(guarded.lock.withLock { guarded.count } == 8_000)
+  }
+
+  // Real-time priorities are the administrator's, and may be taken from a container even so.
+  @Test(.enabled(if: geteuid() == 0))
+  func `a spin lock's holder goes on beside a thread of real-time priority on its processor`() async {
+    await #expect(processExitsWith: .exitCode(7)) {
+      var priority = sched_param(sched_priority: 10)
+      let lock = SpinningLock()
+      let (isHeld, isTried) = (Flag(), Flag())
+      // Threads inherit the processor.
+      guard cts_use_one_processor() == 0 else { exit(7) }
+      _ = DetachedThread.start("holder") {
+        lock.lock.withLock {
+          isHeld.raise()
+          while !isTried.isRaised { cco_relax() }
+        }
+      }
+      while !isHeld.isRaised { sched_yield() }
+      guard sched_setscheduler(0, SCHED_FIFO, &priority) == 0 else { exit(7) }
+      let start = ContinuousClock.now
+      isTried.raise()
+      lock.lock.withLock {}
+      // Without a sleep, the holder has what the kernel leaves to others: a twentieth of each second.
+      exit(ContinuousClock.now - start < .milliseconds(400) ? 7 : 1)
+    }
   }
 
   @Test func `wakes every sleeping thread in turn`() {

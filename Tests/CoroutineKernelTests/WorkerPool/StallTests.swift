@@ -46,8 +46,14 @@ struct StallTests {
   @Test func `of a lock that blocks threads says so`() async {
     await #expect(processExitsWith: .success) {
       let reports = Reports(after: .milliseconds(20))
-      let (lock, isOver) = (Locked(0), DispatchSemaphore(value: 0))
-      startThread { lock.withLock { _ in isOver.wait() } }
+      let (lock, isHeld, isOver) = (Locked(0), DispatchSemaphore(value: 0), DispatchSemaphore(value: 0))
+      startThread {
+        lock.withLock { _ in
+          isHeld.signal()
+          isOver.wait()
+        }
+      }
+      isHeld.wait()
       let job = co_launch(name: "locker") { lock.withLock { $0 += 1 } }
       let stall = reports.first()
       check(
