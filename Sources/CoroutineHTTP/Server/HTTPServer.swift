@@ -217,6 +217,8 @@ final class HTTPService: Sendable {
   private let ticks = Atomic<Int>(0)
   /// The number of acceptors that wait for a place, each with a connection.
   private let waiting = Atomic<Int>(0)
+  /// The sweep in which a connection was last made to give way.
+  private let lastGiven = Atomic<Int>(-2)
 
   struct Entry {
     /// The order of coming.
@@ -279,6 +281,8 @@ final class HTTPService: Sendable {
     if waiting == 0 { return }
     let (entries, now) = (entries, tick)
     if entries.count(where: { $0.connection.phase.reason == .gaveWay }) >= waiting { return }
+    // Between the end of a connection and that of the wait for its place, nobody seems to leave.
+    if waiting == 1, now - lastGiven.load(ordering: .relaxed) < 2 { return }
     let resting = entries.filter {
       $0.connection.phase.isIdle && $0.connection.restingSince.load(ordering: .relaxed) < now
     }
@@ -286,6 +290,7 @@ final class HTTPService: Sendable {
       $0.connection.restingSince.load(ordering: .relaxed) < $1.connection.restingSince.load(ordering: .relaxed)
     }
     guard let oldest, oldest.connection.phase.end(ifIdleBecause: .gaveWay) else { return }
+    lastGiven.store(now, ordering: .relaxed)
     oldest.scope.cancel()
   }
 
