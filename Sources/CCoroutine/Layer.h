@@ -17,7 +17,7 @@ CCO_NONNULL_BEGIN
 typedef struct cco_flow_hooks {
   /// Looks for the words. Start-up calls it on two fresh threads that live at the same time, with 0 and with 1.
   void (*search)(int thread);
-  /// Then, once: sets the offsets of what both threads have found; `has_searched` is false if there were no threads.
+  /// Then, once: sets the offsets of what both threads have found.
   /// Returns whether each word has a fixed place. If not, all switches are careful, and call `exchange`.
   bool (*decide)(cco_core_facts *facts);
   /// Called once switches work, on the careful path.

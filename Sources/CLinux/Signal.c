@@ -29,7 +29,7 @@
 //
 // Dispatch reads signals by a signalfd as well. So its manager thread may take one that is pending for the process
 // before the thread that is to run the handler does, and then no handler runs: one in sixteen, where it was measured.
-// Therefore the hub has a DispatchSource of its own for a signal whose former handler is Dispatch's (SignalHub). For
+// Therefore the hub has a DispatchSource too for a signal whose former handler is Dispatch's (SignalHub). For
 // such a signal, one of `by_dispatch`, the mark is left by that source and not by the handler, which only calls
 // Dispatch's: each signal reaches Dispatch in one of the two ways, and so all of its sources, once.
 //

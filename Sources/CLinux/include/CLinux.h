@@ -202,7 +202,7 @@ int64_t clinux_send_from(int socket, const void *_Nullable bytes, size_t count, 
 /// Sends the pieces, at most 1024, by one system call.
 int64_t clinux_send_pieces(int socket, const clinux_piece *pieces, size_t count);
 int64_t clinux_send_file(int socket, int file, int64_t offset, size_t count);
-/// Writes to standard error, which may be a pipe that nobody reads any more: no SIGPIPE ends the process for a line of
+/// Writes to standard error, which may be a pipe without a reader: no SIGPIPE ends the process for a line of
 /// the library's.
 int64_t clinux_write_error(const void *_Nullable bytes, size_t count);
 /// A pipe with non-blocking ends, of the size that the system grants, up to `bytes` (Splice.c).

@@ -127,7 +127,7 @@ final class HTTPConnection: @unchecked Sendable {
       try enter(.handshake)
       var first: [UInt8] = []
       if service.isStopping {
-        // A connection of the backlog, which the stop has not seen: nobody would end its wait for a silent client.
+        // A connection of the backlog, which the stop has not seen: nothing would end its wait for a silent client.
         guard try self.hasArrived() else { return .closed }
         try enter(.head)
         hasArrived = true

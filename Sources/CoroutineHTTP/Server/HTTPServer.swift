@@ -281,7 +281,7 @@ final class HTTPService: Sendable {
     if waiting == 0 { return }
     let (entries, now) = (entries, tick)
     if entries.count(where: { $0.connection.phase.reason == .gaveWay }) >= waiting { return }
-    // Between the end of a connection and that of the wait for its place, nobody seems to leave.
+    // Between the end of a connection and that of the wait for its place, none seems to leave.
     if waiting == 1, now - lastGiven.load(ordering: .relaxed) < 2 { return }
     let resting = entries.filter {
       $0.connection.phase.isIdle && $0.connection.restingSince.load(ordering: .relaxed) < now

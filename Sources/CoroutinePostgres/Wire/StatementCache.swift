@@ -49,7 +49,7 @@ struct StatementCache {
   private var recent: [Entry?]
   /// The name of the question for a transaction's number (Wire+Begin.swift), if it is prepared.
   var question: [CChar]?
-  /// Names that the server still has, and nobody will use: they are removed there before the next preparation.
+  /// Names that the server still has, and that are not used again: they are removed there before the next preparation.
   var unused: [String] = []
   private var clock = 0
   private var named = 0

@@ -83,7 +83,7 @@ struct JobTable: Sendable {
 
   /// What a claim returns.
   ///
-  /// Not a payload of more than 16 KiB, as the server stores it: jobs whose leases nobody extends yet, and all other
+  /// Not a payload of more than 16 KiB, as the server stores it: jobs whose leases are not extended yet, and all other
   /// claims, would wait for it, on a slow line for longer than a lease.
   static let ofClaim = SQL(
     """

@@ -101,7 +101,7 @@ final class ScheduleClock {
   private let clock: SQL
   /// The server's time of the first look; ticks after it are not missed.
   private var since: Double?
-  /// Whether a look has found the row, and nobody else at it.
+  /// Whether a look has found the row, and no other program at it.
   var hasLooked: Bool { since != nil }
   /// How late a tick may be added by a program that was there.
   private let patience = 30.0
