@@ -104,7 +104,10 @@ if let path = Context.environment["CO_WSLAY"], !path.isEmpty {
   package.targets += [
     .systemLibrary(name: "CWslay"),
     .executableTarget(name: "WebSocket", dependencies: ["CWslay", coroutine, coroutineHTTP, coroutineNet, httpTypes]),
-    .testTarget(name: "WebSocketTests", dependencies: ["WebSocket", coroutine, coroutineHTTP, coroutineNet]),
+    .testTarget(
+      name: "WebSocketTests",
+      dependencies: ["Clients", "WebSocket", coroutine, coroutineHTTP, coroutineNet]
+    ),
   ]
 }
 

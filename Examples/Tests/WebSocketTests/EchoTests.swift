@@ -1,6 +1,8 @@
+import Clients
 import Coroutine
 import CoroutineHTTP
 import CoroutineNet
+import Foundation
 import Testing
 
 @testable import WebSocket
@@ -45,5 +47,100 @@ struct EchoTests {
         #expect(try socket.receive(&reader) == nil)
       }
     }
+  }
+
+  // MARK: - Beside Python's websockets
+
+  private static let python = "/usr/bin/python3"
+  private static let hasWebSockets = FileManager.default.fileExists(
+    atPath: "/usr/lib/python3/dist-packages/websockets"
+  )
+
+  /// A client that sends what peers may send: fragments with a ping between, texts, frames that are against the
+  /// protocol, and each kind of end.
+  private static let client = """
+    import asyncio, sys, websockets
+    sys.stderr = sys.stdout
+    url = sys.argv[1]
+    async def main():
+      async with websockets.connect(url) as socket:
+        for size in (0, 125, 126, 65535, 65536, 900000):
+          await socket.send("a" * size)
+          assert await socket.recv() == "a" * size, size
+        await socket.send(["Grü", "ße", ""])
+        assert await socket.recv() == "Grüße"
+        await asyncio.wait_for(await socket.ping(), 60)
+        await socket.send([b"one", b"", b"two"])
+        assert await socket.recv() == b"onetwo"
+      assert (socket.close_code, socket.close_reason) == (1000, ""), (socket.close_code, socket.close_reason)
+      async def told(code, frame):
+        socket = await websockets.connect(url)
+        socket.transport.write(frame)
+        try:
+          await asyncio.wait_for(socket.recv(), 60)
+          raise AssertionError("an answer")
+        except websockets.ConnectionClosed:
+          assert socket.close_code == code, (code, socket.close_code)
+      mask = bytes(4)
+      await told(1002, bytes([0x83, 0x80]) + mask)          # an opcode that there is not
+      await told(1002, bytes([0xc1, 0x80]) + mask)          # a bit of an extension that was not agreed
+      await told(1002, bytes([0x81, 0x01]) + b"x")          # a client's frame without a mask
+      await told(1002, bytes([0x80, 0x80]) + mask)          # goes on with what has not begun
+      await told(1002, bytes([0x09, 0x80]) + mask)          # a ping in pieces
+      await told(1007, bytes([0x81, 0x82]) + mask + b"\\xc3\\x28")
+      await told(1009, bytes([0x82, 0xff]) + (1 << 40).to_bytes(8, "big") + mask)
+    asyncio.run(main())
+    print("done")
+    """
+
+  @Test(.enabled(if: hasWebSockets, "needs python3-websockets: scripts/setup examples"))
+  func `Python's client gets its messages back, and is told what it does wrong`() async throws {
+    try await withEcho { url in
+      let ran = try run(Self.python, ["-c", Self.client, "ws" + url.dropFirst("http".count)])
+      #expect(ran.output == "done\n")
+    }
+  }
+
+  /// A server that says its port, sends messages back in fragments with pings between, and closes after the third.
+  private static let server = """
+    import asyncio, sys, websockets
+    async def echo(socket, path):
+      for _ in range(3):
+        message = await socket.recv()
+        await asyncio.wait_for(await socket.ping(), 60)
+        await socket.send([message[:1], message[1:]])
+      await socket.close(1001, "enough")
+    async def main():
+      async with websockets.serve(echo, "127.0.0.1", 0) as server:
+        print(server.sockets[0].getsockname()[1], flush=True)
+        await asyncio.get_event_loop().run_in_executor(None, sys.stdin.read)
+    asyncio.run(main())
+    """
+
+  @Test(.enabled(if: hasWebSockets, "needs python3-websockets: scripts/setup examples"))
+  func `a client of ours talks to Python's server, up to the server's close`() async throws {
+    try await co_launch {
+      let process = Process()
+      process.executableURL = URL(fileURLWithPath: Self.python)
+      process.arguments = ["-c", Self.server]
+      let (input, output) = (Pipe(), Pipe())
+      process.standardInput = input
+      process.standardOutput = output
+      try process.run()
+      // At the end of its input the server ends.
+      defer { try? input.fileHandleForWriting.close() }
+      let line = try co_blocking { output.fileHandleForReading.availableData }
+      let port = String(decoding: line, as: UTF8.self).filter(\.isNumber)
+      try WebSocket.open("http://127.0.0.1:\(port)/", with: HTTPClient()) { socket, reader in
+        let messages = ["", "one", String(repeating: "größer ", count: 20_000)].map { text in
+          WebSocket.Message(isText: text != "one", bytes: Array(text.utf8))
+        }
+        for message in messages {
+          try socket.send(message)
+          #expect(try socket.receive(&reader) == message)
+        }
+        #expect(try socket.receive(&reader) == nil)
+      }
+    }.value
   }
 }

@@ -217,7 +217,7 @@ extension WorkQueue {
   /// at the tables each `poll`. An attempt has a stack of 4 MiB, as a request of an HTTP server has: a payload may be
   /// nested as deeply as the decoder allows.
   /// - Parameters:
-  ///   - concurrency: How many handlers run at a time.
+  ///   - concurrency: How many handlers run at a time; traps below 1.
   ///   - onEvent: Told what happens.
   ///   - onDiscard: Runs in the transaction that gives a job up, after its last failure or by ``WorkJob/discard(_:)``:
   ///     what it writes is there once, if and when the job is discarded. If it throws, the job is not discarded: it
@@ -464,10 +464,9 @@ extension Duration {
   /// Whole milliseconds, rounded down; at most those of 1,000 years, which the server can add to a date, or take from
   /// it.
   var milliseconds: Int {
-    let (seconds, attoseconds) = components
-    let most: Int64 = 31_557_600_000
-    guard seconds < most else { return Int(most) * 1_000 }
-    guard seconds > -most else { return -Int(most) * 1_000 }
+    let most = Duration.seconds(31_557_600_000)
+    // `components` traps beyond 2⁶³ seconds.
+    let (seconds, attoseconds) = min(max(self, .zero - most), most).components
     return Int(seconds) * 1_000 + Int(attoseconds / 1_000_000_000_000_000)
   }
 }
