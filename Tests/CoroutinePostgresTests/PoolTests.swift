@@ -57,30 +57,6 @@ struct PoolTests {
     }
   }
 
-  @Test(arguments: [0, 1, -1, Int.max, .min])
-  func `no option of a pool traps, whatever its number is`(_ number: Int) async throws {
-    let time = Duration.seconds(Int64(number))
-    let changes: [@Sendable (inout PostgresPool.Options) -> Void] = [
-      { $0.connections = number...max(number, 1) }, { $0.connections = min(number, 0)...number.magnitudeOrMost },
-      { $0.statementCache = number }, { $0.pipelines = number }, { $0.acquireTimeout = time },
-      { $0.maxLifetime = time },
-      { $0.cancelTimeout = time }, { $0.maxIdle = time }, { $0.checkAfter = time }, { $0.statementTimeout = time },
-      { $0.idleInTransactionTimeout = time },
-    ]
-    for change in changes {
-      var options = PostgresPool.Options()
-      change(&options)
-      // Its minimum may be more than a server has: nothing is made ahead for one use.
-      if options.connections.lowerBound > 1 { continue }
-      try await withPool(options) { db in
-        // A limit of nothing is an error, and no more.
-        for _ in 0..<2 { _ = try? co_timeout(.seconds(5)) { try db.first("select 1", as: Int.self) } }
-        _ = try? co_timeout(.seconds(5)) { try db.transaction(retries: number) { try $0.run("select 1") } }
-        _ = try? co_timeout(.seconds(5)) { try db.pipeline.run("select 1") }
-      }
-    }
-  }
-
   @Test func `a cancelled waiter has taken nothing`() async throws {
     try await withPool(options(1)) { db in
       try co_scope { scope in
@@ -361,9 +337,5 @@ struct PoolTests {
       }
     }
   }
-}
-
-extension Int {
-  fileprivate var magnitudeOrMost: Int { Int(clamping: magnitude) }
 }
 #endif
