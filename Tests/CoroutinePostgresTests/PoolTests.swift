@@ -95,6 +95,10 @@ struct PoolTests {
       "create table pg_temp.mine (a int)", "with a as (select 1) select * into temp mine from a",
       "create function pg_temp.mine() returns int language sql as 'select 1'",
       "prepare mine as select 1", "listen mine", "discard plans", "set role pg_read_all_data",
+      "update pg_settings set setting = '77MB' where name = 'work_mem'",
+      "do $$ begin perform set_config('work_mem', '77MB', false); end $$",
+      "explain (analyze) create temp table mine as select 1 as a",
+      "explain analyze select set_config('role', 'pg_monitor', false)",
     ]
     let left: SQL = """
       select current_setting('work_mem'), current_setting('default_transaction_read_only'), current_user::text,

@@ -59,7 +59,7 @@ struct StatementWords {
 
   private static let telling: Set<String> = [
     "temp", "temporary", "pg_temp", "into", "true", "false", "drop", "commit", "set_config", "pg_advisory_lock",
-    "pg_advisory_lock_shared", "pg_try_advisory_lock", "pg_try_advisory_lock_shared",
+    "pg_advisory_lock_shared", "pg_try_advisory_lock", "pg_try_advisory_lock_shared", "pg_settings",
   ]
 
   mutating func append(_ word: ArraySlice<UInt8>) {
@@ -87,6 +87,12 @@ struct StatementWords {
     switch first {
     case "set": !["local", "transaction", "constraints"].contains(second)
     case "reset", "discard", "listen", "unlisten", "load", "prepare": true
+    // Code, which may set anything.
+    case "do", "call": true
+    // Updates of this view are as SET.
+    case "update" where others.contains("pg_settings"): true
+    // With ANALYZE it is run.
+    case "explain" where isTemporary: true
     case "declare" where isWithHold: true
     case "create": isTemporary && !others.isSuperset(of: ["commit", "drop"])
     case "select" where others.contains("into") && isTemporary, "with" where others.contains("into") && isTemporary:
@@ -95,7 +101,7 @@ struct StatementWords {
     }
   }
   private var isTemporary: Bool { !others.isDisjoint(with: ["temp", "temporary", "pg_temp"]) }
-  private var takesSessionLock: Bool { others.contains { $0.hasPrefix("pg_") } }
+  private var takesSessionLock: Bool { others.contains { $0.hasPrefix("pg_advisory_") || $0.hasPrefix("pg_try_") } }
   /// Of `set_config`: its third value, if that is in the text.
   private var isForTransaction: Bool { others.contains("true") && !others.contains("false") }
 }
