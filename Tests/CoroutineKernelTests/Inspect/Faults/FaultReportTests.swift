@@ -15,10 +15,11 @@ struct FaultReportTests {
       settle(4)
       // The error is reported by the same turn of the queue that has ended the consumer, and maybe after that.
       faults.queue.sync {}
-      let groups = CoroutineRuntime.dump(.stacks).components(separatedBy: "\n\n")
-      #expect(groups.count == 2, "\(groups)")
-      #expect(groups[1].contains(#/^4 waiting to send \(Channel<String> 0x[0-9a-f]+, 16 of 16 values buffered\)/#))
-      #expect(isSanitized || groups[1].contains("Faults.logLine("), "\(groups[1])")
+      // In optimised code a send may wait at two places of one function, which are two groups.
+      let groups = CoroutineRuntime.dump(.stacks).components(separatedBy: "\n\n").dropFirst()
+      let waiting = #/^(\d+) waiting to send \(Channel<String> 0x[0-9a-f]+, 16 of 16 values buffered\)/#
+      #expect(groups.compactMap { $0.firstMatch(of: waiting) }.compactMap { Int($0.1) }.reduce(0, +) == 4, "\(groups)")
+      for group in groups { #expect(isSanitized || group.contains("Faults.logLine("), "\(group)") }
     }
     let text = String(decoding: try #require(result).standardErrorContent, as: UTF8.self)
     #expect(text.contains("Coroutine: unhandled error in \"log writer\" ("), "\(text)")
