@@ -106,7 +106,7 @@ if let path = Context.environment["CO_WSLAY"], !path.isEmpty {
     .executableTarget(name: "WebSocket", dependencies: ["CWslay", coroutine, coroutineHTTP, coroutineNet, httpTypes]),
     .testTarget(
       name: "WebSocketTests",
-      dependencies: ["Clients", "WebSocket", coroutine, coroutineHTTP, coroutineNet]
+      dependencies: ["Clients", "WebSocket", coroutine, coroutineHTTP, coroutineNet, httpTypes]
     ),
   ]
 }

@@ -3,6 +3,7 @@ import Coroutine
 import CoroutineHTTP
 import CoroutineNet
 import Foundation
+import HTTPTypes
 import Testing
 
 @testable import WebSocket
