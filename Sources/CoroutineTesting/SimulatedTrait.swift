@@ -8,6 +8,11 @@ public struct SimulatedTrait: TestTrait, SuiteTrait, TestScoping {
   let strategy: Exploration.Strategy
   let sharing: Exploration.Sharing
   let timeLimit: Duration?
+  private let identity = Identity()
+
+  init(strategy: Exploration.Strategy, sharing: Exploration.Sharing, timeLimit: Duration?) {
+    (self.strategy, self.sharing, self.timeLimit) = (strategy, sharing, timeLimit)
+  }
 
   /// True, because the trait of a suite holds for each of its tests.
   public var isRecursive: Bool { true }
@@ -20,6 +25,9 @@ public struct SimulatedTrait: TestTrait, SuiteTrait, TestScoping {
   ) async throws {
     // The scope of a suite, or of all cases of a parameterised test: there is no body to run in a world.
     guard let testCase else { return try await function() }
+    // A world has no worlds inside: of a suite's trait and the test's own, the test's counts.
+    let last = test.traits.lazy.compactMap { $0 as? SimulatedTrait }.last
+    if let last, last.identity !== identity { return try await function() }
     let context = TaskContext.current
     let failure = await withEscapable(function) { function in
       let lent = LentFunction(function)
@@ -84,6 +92,9 @@ public struct SimulatedTrait: TestTrait, SuiteTrait, TestScoping {
   }
 }
 
+/// Tells traits apart that are alike; a copy has that of its original.
+private final class Identity: Sendable {}
+
 /// A function that another thread uses once.
 ///
 /// That thread releases the function before it reports the result, as ``withEscapable(_:_:)`` requires.
@@ -132,6 +143,8 @@ extension Trait where Self == SimulatedTrait {
   /// ``explore(_:timeLimit:_:)`` are, and it need not know of coroutines. A schedule fails if the body throws, if an
   /// expectation in the body fails, or if the world finds a deadlock, or coroutines or Tasks that are left running. The
   /// shrunk schedule is reported as the test's error, with the token for `CO_REPLAY`.
+  ///
+  /// The trait of a suite holds for each of its tests that has none; of several, the innermost counts.
   ///
   /// An expectation in a coroutine that the body launches is not attributed to the test. Throw there, or check the
   /// coroutine's result in the body.

@@ -32,3 +32,38 @@ struct SimulatedTraitTests {
     await Task.yield()
   }
 }
+
+/// A test may have a trait where its suite has one: the test's counts.
+@Suite(.simulated(.random(seeds: 2)), .timeLimit(.minutes(10)))
+struct NestedTraitTests {
+  private static let runs = ThreadMutex<[String: Int]>([:])
+
+  private func count(_ name: String) throws -> Int {
+    // The world of the trait that counts, and none around it.
+    try co_delay(.seconds(60))
+    #expect(World.current?.now == .seconds(60))
+    return Self.runs.withLock { runs in
+      runs[name, default: 0] += 1
+      return runs[name] ?? 0
+    }
+  }
+
+  @Test func `the trait of the suite holds for a test that has none`() throws {
+    #expect(try count("suite") <= 2)
+  }
+
+  @Test(.simulated(.random(seeds: 3))) func `the trait of a test counts beside that of its suite`() throws {
+    #expect(try count("test") <= 3)
+  }
+
+  @Suite(.simulated(.random(seeds: 1))) struct Inner {
+    @Test func `the trait of an inner suite counts beside that of the outer one`() throws {
+      #expect(try NestedTraitTests().count("inner") <= 1)
+    }
+
+    @Test(.simulated(.inOrder)) func `an async body counts as a plain one does`() async throws {
+      try await Task.sleep(for: .seconds(60))
+      #expect(World.current?.now == .seconds(60))
+    }
+  }
+}
