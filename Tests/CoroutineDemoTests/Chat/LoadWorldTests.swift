@@ -104,9 +104,11 @@ import Testing
     var plan = Self.plan
     plan.timeout = .seconds(20)
     plan.retry.attempts = 1
+    // Without it all would be said at one instant.
+    network.setLatency(.milliseconds(5) ... .milliseconds(50), from: "server", to: "body")
     let load = Self.load(plan, in: world)
     co_launch {
-      while load.counters.delivered.load(ordering: .relaxed) < 50 { try co_yield() }
+      while load.counters.delivered.load(ordering: .relaxed) < 50 { try co_delay(.milliseconds(1)) }
       network.partition(from: "server", to: "body")
     }
     let result = try load.run()
