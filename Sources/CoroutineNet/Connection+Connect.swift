@@ -6,7 +6,7 @@ extension Connection {
   /// Connects to an address.
   ///
   /// Suspends until the peer accepts or refuses, or until the system times out: for TCP after about two minutes. Use
-  /// `co_timeout(_:_:)` for less. If the coroutine is cancelled, it throws at once, and the socket is closed.
+  /// `co_timeout` for less. If the coroutine is cancelled, it throws at once, and the socket is closed.
   ///
   /// - Throws: ``NetError``: `ECONNREFUSED`, also if the system has connected the socket with itself; `ETIMEDOUT`,
   ///   `ENETUNREACH`, and for a Unix socket `ENOENT`. The cancellation error. `CoroutineError.notInCoroutine` outside a

@@ -12,7 +12,7 @@ import Synchronization
 /// Every operation that waits throws:
 /// - `CoroutineError.notInCoroutine` outside a coroutine;
 /// - ``NetError/closed`` after a close, also if the connection is closed while it waits;
-/// - the cancellation error, at once, if the coroutine is cancelled or the deadline of a `co_timeout(_:_:)` passes. A
+/// - the cancellation error, at once, if the coroutine is cancelled or the deadline of a `co_timeout` passes. A
 ///   cancelled read consumes no byte. For a cancelled write see ``bytesWritten``.
 ///
 /// <!-- compiled: Tests/CoroutineNetTests/ArticleSnippets.swift -->

@@ -59,7 +59,7 @@ public enum Server {
   /// - A handler that overflows its stack ends the process with a report, as any coroutine does, because the memory
   ///   beside its stack may be damaged.
   ///
-  /// When the coroutine is cancelled or told to finish (`co_stopping`), or the deadline of a `co_timeout(_:_:)` passes,
+  /// When the coroutine is cancelled or told to finish (`co_stopping`), or the deadline of a `co_timeout` passes,
   /// the server accepts the connections that wait already, as far as ``Options/maxConnections`` allows, because their
   /// requests may have arrived, and closes its listeners. It tells the handlers to finish: `co_isStopping` becomes true
   /// in their coroutines, and `co_stopping` is settled. They may continue for ``Options/drain``. Those that have not

@@ -31,6 +31,11 @@ public final class ActorRef<Message>: Sendable {
   /// The name that was given at the start.
   public var name: String? { job.name }
 
+  /// The number of messages in the mailbox at this moment, without those of waiting senders.
+  ///
+  /// Messages that the body has stashed, and its timers, do not count. Any thread.
+  public var count: Int { core.channel.count }
+
   // MARK: Telling
 
   /// Puts a message into the mailbox.
@@ -266,23 +271,27 @@ extension ActorRef {
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func ask<Answer>(
     timeout: Duration? = nil,
+    file: StaticString = #fileID,
+    line: UInt = #line,
     _ make: (Reply<Answer>) -> sending Message
   ) throws -> sending Answer {
     // Sound because the reply was given the answer, and this is its one receiver.
-    nonisolated(unsafe) let answer = try co_timeout(timeout) { try askForEver(make) }
+    nonisolated(unsafe) let answer = try co_timeout(timeout, file: file, line: line) { try askForEver(make) }
     return answer
   }
 
-  /// Asks as ``ask(timeout:_:)`` does, for programs that pass a function, as in `counter.ask(Command.total)`.
+  /// Asks as ``ask(timeout:file:line:_:)`` does, for programs that pass a function, as in `counter.ask(Command.total)`.
   ///
   /// Swift 6.3 refuses a function where one with a `sending` result is wanted, also if the result is Sendable.
   @inlinable @_disfavoredOverload @_documentation(visibility: internal)
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func ask<Answer>(
     timeout: Duration? = nil,
+    file: StaticString = #fileID,
+    line: UInt = #line,
     _ make: (Reply<Answer>) -> Message
   ) throws -> sending Answer where Message: Sendable {
-    try ask(timeout: timeout) { make($0) }
+    try ask(timeout: timeout, file: file, line: line) { make($0) }
   }
 
   @inlinable

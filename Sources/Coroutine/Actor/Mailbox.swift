@@ -220,10 +220,12 @@ extension Mailbox {
   /// Receives a message of the channel; throws `TimeoutError` if none comes before `due`.
   private func receive(before due: UInt64?) throws -> Message? {
     let now = clock
-    return try co_timeout(due.map { .nanoseconds(Int64(clamping: $0 > now ? $0 - now : 0)) }) {
+    func next() throws -> Message? {
       let (carrier, job) = try Carrier.requireJob()
       return try core.channel.next(carrier, job)?.message
     }
+    guard let due else { return try next() }
+    return try withDeadline(after: .nanoseconds(Int64(clamping: due > now ? due - now : 0)), called: nil, next)
   }
 
   var clock: UInt64 { core.clock }

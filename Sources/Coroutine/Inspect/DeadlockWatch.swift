@@ -101,7 +101,7 @@ extension CoroutineRuntime {
   /// - for the children of a scope;
   /// - a select, if every one of its cases is such a wait and leads into a circle.
   ///
-  /// A circle is none if something can end it: a timeout of a select, a deadline (``co_timeout(_:_:)``) around a
+  /// A circle is none if something can end it: a timeout of a select, a deadline (`co_timeout`) around a
   /// member or around the scope in which it runs, ``Scope/stop(within:)``, another case of a select, a source that
   /// nobody owns, such as a channel, a descriptor or a callback. Cancellations by hand or by a failure are not
   /// foreseen. Coroutines that only wait for a circle are not members.

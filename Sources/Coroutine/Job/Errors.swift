@@ -8,10 +8,21 @@ import Glibc
 public struct TimeoutError: Error {
   /// The duration of the deadline; nil if it was not given.
   public var duration: Duration?
+  /// The place of the call whose deadline has passed.
+  private let launchSite: LaunchSite?
+
   /// Creates the error.
-  public init() {}
+  public init() { launchSite = nil }
   /// Creates the error of a deadline of `duration`.
-  public init(after duration: Duration) { self.duration = duration }
+  public init(after duration: Duration) { self.init(after: duration, at: nil) }
+
+  init(after duration: Duration, at site: LaunchSite?) {
+    self.duration = duration
+    launchSite = site
+  }
+
+  /// The place of the call whose deadline has passed, as `file:line`; nil if it is not known.
+  public var site: String? { launchSite?.description }
 }
 
 /// A channel was closed; `cause` is the error that it was closed with.
@@ -272,9 +283,10 @@ extension DefaultStringInterpolation {
 extension TimeoutError: CustomStringConvertible {
   /// The deadline that has passed.
   public var description: String {
+    let call = site.map { " at \($0)" } ?? ""
     // A negative one is that of an instant that had passed before.
-    guard let duration, duration >= .zero else { return "the deadline has passed" }
-    return "the deadline of \(duration) has passed"
+    guard let duration, duration >= .zero else { return "the deadline\(call) has passed" }
+    return "the deadline of \(duration)\(call) has passed"
   }
 }
 

@@ -550,14 +550,17 @@ extension Promise {
   public final func timeout(_ duration: Duration, file: StaticString = #fileID, line: UInt = #line) -> Promise {
     let timed = Promise(file: file, line: line)
     // Weak: the timer must not keep an abandoned promise until its deadline.
-    let timer = PromiseTimer { [weak timed] in _ = timed?.cancel(with: TimeoutError(after: duration)) }
+    let site = LaunchSite(file: file, line: line)
+    let timer = PromiseTimer { [weak timed] in
+      if timed?.cancel(with: TimeoutError(after: duration, at: site)) == true { PassedDeadlines.note(site) }
+    }
     let stopper = PromiseTimer.Stopper(timer)
     timed.onCancel = { withExtendedLifetime(stopper) {} }
     timed.link(to: self, on: nil, [], Self.copier)
     if duration > .zero {
       timer.startUnlessStopped(duration)
     } else {
-      _ = timed.cancel(with: TimeoutError(after: duration))
+      _ = timed.cancel(with: TimeoutError.passed(after: duration, at: site))
     }
     return timed
   }

@@ -16,43 +16,55 @@ import Synchronization
 /// nest, and the earliest counts. With nil, the call
 /// only calls `body`, and enclosing deadlines hold. A deadline that is 292 years away never passes.
 ///
-/// - Throws: ``TimeoutError`` after `duration`, or at once, without calling `body`, if it is zero or less. An error of
-///   `body` itself. ``CoroutineError/notInCoroutine`` outside a coroutine, unless `duration` is nil.
+/// - Throws: ``TimeoutError``, which says where this call is, after `duration`; at once, without calling `body`, if it
+///   is zero or less. An error of `body` itself. ``CoroutineError/notInCoroutine`` outside a coroutine, unless
+///   `duration` is nil.
 ///
 /// A body that returns a value despite the deadline has succeeded. `body` runs directly, on this coroutine, and sees a
 /// cancellation from outside as usual.
 @inlinable @discardableResult
 @available(*, noasync, message: "await the `value` of a coroutine that does this")
-public func co_timeout<Output>(_ duration: Duration?, _ body: () throws -> Output) throws -> Output {
+public func co_timeout<Output>(
+  _ duration: Duration?,
+  file: StaticString = #fileID,
+  line: UInt = #line,
+  _ body: () throws -> Output
+) throws -> Output {
   // Inlined, so that a nil costs no more than the call of `body`.
   guard let duration else { return try body() }
-  return try withDeadline(after: duration, body)
+  return try withDeadline(after: duration, called: LaunchSite(file: file, line: line), body)
 }
 
 /// Runs `body` under a deadline at an instant; without one for nil.
 ///
-/// In all other respects it behaves as ``co_timeout(_:_:)`` does, with the time from now until `instant`. So calls that
-/// follow one another may share one deadline.
+/// In all other respects it behaves as ``co_timeout(_:file:line:_:)`` does, with the time from now until `instant`. So
+/// calls that follow one another may share one deadline.
 @inlinable @discardableResult
 @available(*, noasync, message: "await the `value` of a coroutine that does this")
 public func co_timeout<Output>(
   until instant: CoroutineClock.Instant?,
+  file: StaticString = #fileID,
+  line: UInt = #line,
   _ body: () throws -> Output
 ) throws -> Output {
   guard let instant else { return try body() }
-  return try withDeadline(after: co_now.duration(to: instant), at: instant, body)
+  let site = LaunchSite(file: file, line: line)
+  return try withDeadline(after: co_now.duration(to: instant), at: instant, called: site, body)
 }
 
 /// Runs `body` under a deadline after `duration`, which is that of the `instant` if there is one.
+///
+/// `site`: where a program has asked for it; nil for a deadline of the library's own, whose passing is not counted.
 @usableFromInline
 func withDeadline<Output>(
   after duration: Duration,
   at instant: CoroutineClock.Instant? = nil,
+  called site: LaunchSite?,
   _ body: () throws -> Output
 ) throws -> Output {
   let (_, job) = try Carrier.requireJob()
   try job.checkCancelled()
-  guard duration > .zero else { throw TimeoutError(after: duration) }
+  guard duration > .zero else { throw TimeoutError.passed(after: duration, at: site) }
   var frame = CancelFrame(.deadline, inside: job.pointee.frames)
   return try withUnsafeMutablePointer(to: &frame) { frame in
     let scheduler = job.pointee.scheduler.load(ordering: .relaxed)
@@ -62,7 +74,7 @@ func withDeadline<Output>(
       return (now, scheduler.deadline(duration.nanoseconds, after: now))
     }
     // The instant may have passed since `duration` was taken.
-    guard deadline > now else { throw TimeoutError(after: duration) }
+    guard deadline > now else { throw TimeoutError.passed(after: duration, at: site) }
     var node = TimerNode(deadline: deadline, effect: .expire(job, frame))
     return try withUnsafeMutablePointer(to: &node) { node in
       frame.pointee.timer = (node, scheduler)
@@ -81,7 +93,8 @@ func withDeadline<Output>(
         let outer = frame.pointee.outer
         job.pointee.frames = outer
         if let enclosing = job.cancellation() { throw enclosing }
-        throw frame.pointee.isSignalled.load(ordering: .acquiring) ? TimeoutError(after: duration) : error
+        guard frame.pointee.isSignalled.load(ordering: .acquiring) else { throw error }
+        throw TimeoutError.passed(after: duration, at: site)
       }
     }
   }

@@ -11,7 +11,7 @@ extension ServerBootstrap {
   /// after a return, when all written bytes are sent; after an error, at once. An error that is pending when `handle`
   /// returns is dropped: it belongs to something that `handle` did not wait for.
   ///
-  /// When the coroutine is cancelled or told to finish (`co_stopping`), or the deadline of a `co_timeout(_:_:)` passes,
+  /// When the coroutine is cancelled or told to finish (`co_stopping`), or the deadline of a `co_timeout` passes,
   /// the server stops accepting. It tells the handlers to finish in both ways that there are: `co_isStopping` becomes
   /// true in their coroutines, and `co_stopping` is settled; and each channel's pipeline gets NIO's
   /// `ChannelShouldQuiesceEvent`. Handlers may continue for `drain`. Those that have not ended by then are cancelled; a

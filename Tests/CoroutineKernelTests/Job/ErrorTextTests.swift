@@ -27,7 +27,9 @@ struct ErrorTextTests {
     #expect("\(two)" == "all 2 have failed: (1) the disk is full, (2) the deadline has passed")
   }
 
-  @Test(.inWorlds) func `an expired deadline gives its duration`() throws {
+  private static func place(_ line: Int) -> String { " at CoroutineKernelTests/ErrorTextTests.swift:\(line)" }
+
+  @Test(.inWorlds) func `an expired deadline gives its duration, and its place`() throws {
     let never = Promise<Int>()
     let seen = try onWorldQueue {
       [
@@ -39,9 +41,10 @@ struct ErrorTextTests {
     }
     #expect(
       seen == [
-        "the deadline of 0.001 seconds has passed", "the deadline of 0.0 seconds has passed",
-        "the deadline has passed", "the deadline has passed",
-        "the deadline of 0.002 seconds has passed",
+        "the deadline of 0.001 seconds\(Self.place(36)) has passed",
+        "the deadline of 0.0 seconds\(Self.place(37)) has passed",
+        "the deadline\(Self.place(37)) has passed", "the deadline\(Self.place(38)) has passed",
+        "the deadline of 0.002 seconds\(Self.place(39)) has passed",
       ]
     )
   }

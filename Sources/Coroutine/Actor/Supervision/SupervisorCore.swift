@@ -143,7 +143,9 @@ final class SupervisorCore: ActorLife, @unchecked Sendable {
     guard let next = pauses.first?.end else { return handle(try events.receive()) }
     let (now, pause) = (clock, Duration.nanoseconds(Int64(clamping: next - min(next, clock))))
     guard next > now else { return }
-    do { handle(try co_timeout(pause) { try events.receive() }) } catch is TimeoutError {
+    do {
+      handle(try withDeadline(after: pause, called: nil) { try events.receive() })
+    } catch is TimeoutError {
       // The pause is over; or the supervisor was cancelled with a TimeoutError as the reason.
       try co_checkCancelled()
     }
