@@ -75,6 +75,7 @@ extension CoroutineRuntime.Metrics {
       ("coroutine_cancelled_total", cancelled), ("coroutine_switches_total", switches),
       ("coroutine_steals_total", steals),
       ("coroutine_stalls_total", stalls), ("coroutine_spare_workers_total", spareWorkers),
+      ("coroutine_spare_shortages_total", spareShortages),
     ]
     var all = single.map { (label: $0.0, dimensions: [(String, String)](), value: $0.1) }
     for (label, histogram) in [

@@ -60,6 +60,12 @@ extension CoroutineRuntime {
     public var stalls: UInt64
     /// The spare workers that were made because all workers had stalled.
     public var spareWorkers: UInt64
+    /// How often a stalled worker has begun to need a spare one while all 64 were taken.
+    public var spareShortages: UInt64
+    /// The deadlines that have passed (``co_timeout(_:file:line:_:)``), by the place of the call, as `file:line`.
+    ///
+    /// Those of 64 places; the others are counted as `others`.
+    public var timeouts: [String: UInt64]
     /// The time that ready work waits for its thread.
     ///
     /// Of coroutines that were launched or have yielded, and are the first to run after their worker or queue has read
@@ -128,6 +134,8 @@ extension CoroutineRuntime.Metrics {
     steals = sum(.steals)
     stalls = sum(.stalls)
     spareWorkers = sum(.spareWorkers)
+    spareShortages = sum(.spareShortages)
+    timeouts = PassedDeadlines.bySite
     wakeToRun = histogram(.wakeToRun)
     runLength = histogram(.runLength)
     timerLateness = histogram(.timerLateness)

@@ -40,6 +40,13 @@ extension CoroutineRuntime {
     public let activity: Activity
     /// Whether it waits in Swift's lock of a lazy initial value, whose initialiser has not ended.
     let awaitsInitialValue: Bool
+    /// How long the coroutine has gone on since its cancellation; nil for the report of the stall.
+    ///
+    /// A stall is reported once more, with this time, if the coroutine was cancelled and computes for ten seconds after
+    /// that. Most often it is a loop that catches the errors of its waits, which throw at once.
+    public let sinceCancellation: Duration?
+    /// Whether the coroutine was cancelled.
+    let isCancelled: Bool
 
     /// What a thread does that a coroutine keeps.
     public struct Activity: Sendable, Hashable, CustomStringConvertible {
@@ -78,6 +85,12 @@ extension CoroutineRuntime {
 
     /// A sentence that says what to do.
     public var description: String {
+      if let sinceCancellation {
+        let time = sinceCancellation.nanoseconds / 1_000_000
+        return "\(coroutine ?? "a coroutine") has gone on for \(time) ms after its cancellation, and keeps \(worker), "
+          + "\(activity): every wait of it throws at once, so a loop that catches these errors never ends; throw them "
+          + "on, or end the loop when co_isCancelled is true"
+      }
       let milliseconds = duration.nanoseconds / 1_000_000
       let subject = isTask ? "a Swift Task's job" : coroutine ?? "a coroutine"
       let what = awaitsInitialValue ? "\(activity), in swift_once" : "\(activity)"
@@ -94,6 +107,8 @@ extension CoroutineRuntime {
           "it wants a `static let` or a global whose initialiser waits, in another coroutine; use Once for that value"
       }
       return switch activity.kind {
+      case .computing where isCancelled:
+        "it was cancelled: let long computations call co_checkCancelled, and loops throw the errors of their waits on"
       case .computing: "let long computations \(isTask ? "await Task.yield" : "call co_yield"), or \(blocking)"
       case .systemCall("futex"):
         "a lock that blocks threads, perhaps a `static let`; use the locks of this library, Once in place of a `static let` "
@@ -144,7 +159,8 @@ enum StallLines {
   static func write(_ stall: CoroutineRuntime.Stall) {
     let isFirst = lock.withLock {
       var names = written[stall.launchSite ?? ""] ?? []
-      guard names.count < mostOfSite, names.insert(stall.kindOfWork).inserted else { return false }
+      let kind = (stall.sinceCancellation == nil ? "" : "cancelled ") + stall.kindOfWork
+      guard names.count < mostOfSite, names.insert(kind).inserted else { return false }
       written[stall.launchSite ?? ""] = names
       return true
     }
@@ -162,6 +178,12 @@ extension CoroutineRuntime.Stall {
   static func listen() {
     StallReports.report = { $0.reportStall($1, &$2, searching: $3) }
     StallReports.queueDrainBegins = { QueueStalls.begins($0.thread) }
+    StallReports.sparesAreTaken = { count in
+      writeToStandardError(
+        "Coroutine: all \(count) spare workers are taken by coroutines that keep their threads, and what waits behind "
+          + "them waits on: move blocking calls into co_blocking\n"
+      )
+    }
   }
 }
 
@@ -196,14 +218,37 @@ extension Scheduler {
       suspect = StallWatch.Suspect(id: id, mark: mark, total: use.total)
       return false
     }
+    let isCancelled = job?.isCancelled ?? false
+    if isCancelled, found.cancelled == nil { suspect?.cancelled = use.total }
     if found.reported != nil {
       suspect?.reported = use.total
+      let patience = StallReports.patienceWithCancelled.load(ordering: .relaxed)
+      if let cancelled = found.cancelled, cancelled != .max, use.total - cancelled >= patience {
+        suspect?.cancelled = .max
+        tell(handler, busy, job, isTask, kept: use.total - found.total, mark, sinceCancellation: use.total - cancelled)
+      }
+      // It counts as one.
       return false
     }
     let kept = use.total - found.total
-    guard kept > threshold, let activity = use.activity else { return false }
+    guard kept > threshold, use.activity != nil else { return false }
     suspect?.reported = use.total
     cco_note_incident(CCO_INCIDENT_STALL)
+    tell(handler, busy, job, isTask, kept: kept, mark, sinceCancellation: nil)
+    return true
+  }
+
+  /// Calls the handler about what keeps the thread.
+  private func tell(
+    _ handler: (CoroutineRuntime.Stall) -> Void,
+    _ busy: BusyWorker,
+    _ job: AnyJob?,
+    _ isTask: Bool,
+    kept: UInt64,
+    _ mark: UInt64,
+    sinceCancellation: UInt64?
+  ) {
+    guard let activity = busy.use.activity else { return }
     let isOurs = host.hasOwnThread
     let stack = job.map { ThreadStack.read(of: busy.thread, activity, since: mark, $0, isOurs: isOurs) } ?? []
     handler(
@@ -217,10 +262,11 @@ extension Scheduler {
         thread: busy.thread,
         stack: stack,
         activity: activity,
-        awaitsInitialValue: cco_waits_for_initial_value(stack, stack.count)
+        awaitsInitialValue: cco_waits_for_initial_value(stack, stack.count),
+        sinceCancellation: sinceCancellation.map { .nanoseconds(Int64($0)) },
+        isCancelled: job?.isCancelled ?? false
       )
     )
-    return true
   }
 
   /// Returns the job that runs on this scheduler, and whether the search was complete.
@@ -426,6 +472,7 @@ enum QueueStalls {
         single.stalls = last.stalls
         single.busy.sample(now, in: "/proc/self/task")
         single.stalls.sampled(single.busy, of: scheduler) { homes(scheduler) }
+        _ = single.stalls.countStalls(of: single.busy)
       }
       next[ObjectIdentifier(scheduler)] = single
     }

@@ -7,7 +7,7 @@ import Synchronization
 //   launched, ended, failed, cancelled      the holder of the scheduler's live lock
 //   switches, steals, wakeToRun, runLength  the drain; of a worker's steals the thief's drain
 //   timers, timerLateness                   the holder of the scheduler's timer lock
-//   stalls, spareWorkers                    any thread, by read-modify-write; in the words of the ended schedulers only
+//   stalls, spareWorkers, spareShortages    any thread, by read-modify-write; in the words of the ended schedulers only
 //
 // Invariants
 //  1. A word never decreases. A writer increases it by a load and a store: it is the only writer, and two writers
@@ -36,7 +36,7 @@ struct CounterWords: @unchecked Sendable {
   ///
   /// The last three are the first buckets of histograms; a word with the sum follows the buckets.
   enum Kind: Int {
-    case launched, ended, failed, cancelled, switches, steals, timers, stalls, spareWorkers
+    case launched, ended, failed, cancelled, switches, steals, timers, stalls, spareWorkers, spareShortages
     case wakeToRun = 16
     case runLength = 40
     case timerLateness = 64
@@ -171,7 +171,7 @@ extension Scheduler {
     let kind = job.pointee.waitKind.load(ordering: .relaxed)
     guard kind == WaitKind.start.rawValue || kind == WaitKind.ready.rawValue else { return }
     let since = job.pointee.waitingSince.load(ordering: .relaxed)
-    // 0: it was launched by another thread.
+    // 0: it was launched lazily, and started by another thread.
     if since != 0 { counters.note(now > since ? now - since : 0, in: .wakeToRun) }
   }
 

@@ -184,6 +184,9 @@ struct StallWatch {
     let total: UInt64
     /// The time that the thread had been kept when the stall was reported, or was last found to go on; nil before.
     var reported: UInt64?
+    /// The time that the thread had been kept when the coroutine was first found cancelled; nil before, and `max` once
+    /// that was reported as well.
+    var cancelled: UInt64?
   }
 
   private var suspect: Suspect?
@@ -239,14 +242,18 @@ enum StallReports {
   static let threshold = Atomic<UInt64>(100_000_000)
   /// Whether the drains of queues say on which thread they run.
   static let watchQueues = Atomic<Bool>(false)
+  /// The time after which a coroutine that goes on in spite of its cancellation is reported, in ns.
+  static let patienceWithCancelled = Atomic<UInt64>(10_000_000_000)
 
-  // Sound because both are written once, before the first scheduler is there (`applyEnvironment`).
+  // Sound because they are written once, before the first scheduler is there (`applyEnvironment`).
 
   /// Reports what keeps a thread, if it has stalled; returns whether it has done so.
   nonisolated(unsafe) static var report:
     ((Scheduler, BusyWorker, inout StallWatch.Suspect?, _ homes: () -> [Scheduler]) -> Bool)?
   /// Notes the calling thread for the drain of a queue, and returns its number.
   nonisolated(unsafe) static var queueDrainBegins: ((QueueHost) -> Int32)?
+  /// Says that a stalled worker needs a spare one, and that all, as many as given, are taken.
+  nonisolated(unsafe) static var sparesAreTaken: ((Int) -> Void)?
 }
 
 // MARK: - Its thread
@@ -327,8 +334,18 @@ extension WorkerPool {
   ///
   /// Called by the watchdog only.
   func spareWorker() -> Scheduler? {
-    if let free = spares.first(where: { $0.inbox.isIdle }) { return free }
-    guard spares.count < Self.most else { return nil }
+    if let free = spares.first(where: { $0.inbox.isIdle }) {
+      lacksSpares = false
+      return free
+    }
+    guard spares.count < Self.most else {
+      if !lacksSpares {
+        SchedulerRegistry.ended.addShared(to: .spareShortages)
+        StallReports.sparesAreTaken?(spares.count)
+      }
+      lacksSpares = true
+      return nil
+    }
     let index = workers.count + spares.count
     let made = WorkerHost.makeScheduler("\(label).spare.\(spares.count)", self, index, rest: spareRest)
     spares.append(made)

@@ -68,6 +68,8 @@ final class WorkerPool: @unchecked Sendable {
   @exclusivity(unchecked) var spares: [Scheduler] = []
   @exclusivity(unchecked) var watched: [WatchedWorker] = []
   @exclusivity(unchecked) var lastBackoffs = 0
+  /// Whether all spare workers were taken when one was needed last.
+  @exclusivity(unchecked) var lacksSpares = false
   /// Whether a worker has been kept for half of the time after which it has stalled.
   @exclusivity(unchecked) var isNearStall = false
   @exclusivity(unchecked) var lastSwiftJob: UInt = 0

@@ -167,6 +167,8 @@ private func stall(_ name: String) -> CoroutineRuntime.Stall {
     thread: 1,
     stack: [],
     activity: .computing,
-    awaitsInitialValue: false
+    awaitsInitialValue: false,
+    sinceCancellation: nil,
+    isCancelled: false
   )
 }
