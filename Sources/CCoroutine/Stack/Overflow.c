@@ -155,6 +155,13 @@ static bool is_own(int signal, const siginfo_t *info) {
   return info->si_code > 0 || (signal == SIGABRT && info->si_code == SI_TKILL && info->si_pid == getpid());
 }
 
+// Whether the signal ends the process although it says nothing about this thread: `kill` has sent it, and there is no
+// other handler.
+static bool is_sent_to_end(int signal, const siginfo_t *info) {
+  const struct sigaction *previous = &previous_actions[index_of(signal)];
+  return info->si_code <= 0 && !(previous->sa_flags & SA_SIGINFO) && previous->sa_handler == SIG_DFL;
+}
+
 const cco_report_hooks *cco_report_layer;
 
 static void report_overflow(const cco_context *context, const char *fault, const char *pointer) {
@@ -176,7 +183,7 @@ static void on_fault(int signal, siginfo_t *info, void *interrupted) {
     const char *pointer = (const char *)registers_of(interrupted).stack;
     if (!is_on_signal_stack(pointer)) cco_report_layer->fault(info->si_addr, pointer);
   }
-  if (is_own(signal, info) && cco_report_layer != NULL) cco_report_layer->end();
+  if ((is_own(signal, info) || is_sent_to_end(signal, info)) && cco_report_layer != NULL) cco_report_layer->end();
   chain(signal, info, interrupted);
 }
 

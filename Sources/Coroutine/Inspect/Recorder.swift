@@ -364,11 +364,12 @@ extension CoroutineRuntime {
   /// With a folder, ``recording()`` is also written to a file there at each of these:
   /// - a stall (``onStall(after:_:)``), also with the library's own handler;
   /// - a deadlock, while a handler is set (``onDeadlock(_:)``);
-  /// - a fatal signal of any thread. The thread waits until the file is there, for five seconds at most. The process
-  ///   then ends as it would have ended.
+  /// - a fatal signal of any thread, also one that `kill` has sent and that nobody handles. The thread waits until the
+  ///   file is there, for five seconds at most. The process then ends as it would have ended.
   ///
   /// The file is `coroutine-PROCESS-stall-NUMBER.json`, or `-deadlock-` or `-signal-`; at most four for stalls, four
-  /// for deadlocks, and one for a fatal signal. A line on standard error has its path, or says why there is none. A
+  /// for deadlocks, and one for a fatal signal. Each SIGUSR2 that writes a dump (``dumpOnSignal(_:)``) writes such a
+  /// file as well, `-request-`, at most sixteen. A line on standard error has its path, or says why there is none. A
   /// thread of its own writes them, which lives as long as the process. `COROUTINE_RECORD=/a/folder` does this without
   /// code. A forked child writes no file before it calls this.
   ///
@@ -401,14 +402,20 @@ extension CoroutineRuntime {
   /// number of events.
   public static func recording() -> [UInt8] { recording(named: true) }
 
+  /// Returns what has been recorded in the last `time`, as ``recording()`` does.
+  ///
+  /// What has begun before is there from then on.
+  package static func recording(ofLast time: Duration) -> [UInt8] { recording(named: true, ofLast: time) }
+
   /// The recording; the names of coroutines take locks, which a thread that a signal has stopped may have.
-  static func recording(named: Bool) -> [UInt8] {
+  static func recording(named: Bool, ofLast time: Duration? = nil) -> [UInt8] {
     let recording = Recorder.current
     let (events, horizon) = RecordedEvent.all(of: recording)
     let end = (recording.end?.nanoseconds ?? 0) &- recording.start.nanoseconds
+    let start = time.map { end - min(end, UInt64(max(0, $0.nanoseconds))) } ?? 0
     var names: [UInt32: String] = [:]
     if named { for job in LiveJobs.list() { names[UInt32(truncatingIfNeeded: job.id)] = job.shownName } }
-    var trace = TraceWriter(events, end: end, horizon: horizon, names)
+    var trace = TraceWriter(events, from: start, end: end, horizon: horizon, names)
     return trace.write(recording.rings + (recording.outside.map { [$0] } ?? []))
   }
 }

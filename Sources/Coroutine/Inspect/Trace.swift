@@ -18,6 +18,8 @@ import Synchronization
 /// next `run` of the woken coroutine.
 struct TraceWriter {
   private let events: [RecordedEvent]
+  /// The time from which on events are written; those before tell what goes on then.
+  private let start: UInt64
   private let end: UInt64
   /// The time of the oldest event that a full ring has kept; of the latest one.
   private let horizon: UInt64
@@ -34,8 +36,14 @@ struct TraceWriter {
   /// Of those that live.
   private let names: [UInt32: String]
 
-  init(_ events: [RecordedEvent], end: UInt64, horizon: UInt64, _ names: [UInt32: String] = [:]) {
-    (self.events, self.horizon, self.names) = (events, horizon, names)
+  init(
+    _ events: [RecordedEvent],
+    from start: UInt64 = 0,
+    end: UInt64,
+    horizon: UInt64,
+    _ names: [UInt32: String] = [:]
+  ) {
+    (self.events, self.start, self.horizon, self.names) = (events, start, horizon, names)
     self.end = max(end, events.last?.time ?? 0)
   }
 
@@ -49,7 +57,7 @@ struct TraceWriter {
         #""ph":"M","pid":1,"tid":\#(ring.number),"name":"thread_name","args":{"name":\#(JSONText.quoted(ring.label))}"#
       )
     }
-    for id in Set(events.filter(\.isOfCoroutine).map(\.id)).sorted() {
+    for id in coroutines.sorted() {
       emit(#""ph":"M","pid":2,"tid":\#(id),"name":"thread_name","args":{"name":\#(JSONText.quoted(title(id)))}"#)
     }
     for event in events { add(event) }
@@ -59,6 +67,15 @@ struct TraceWriter {
     for (track, runs) in running { for run in runs { slice(1, track, title(run.id), run.since, end) } }
     text.append(contentsOf: "]}\n".utf8)
     return text
+  }
+
+  /// The coroutines with a track: those that live at the start of what is written, or are launched later.
+  private var coroutines: Set<UInt32> {
+    var living: Set<UInt32> = []
+    for event in events where event.isOfCoroutine {
+      if event.kind == .end, event.time < start { living.remove(event.id) } else { living.insert(event.id) }
+    }
+    return living
   }
 
   private func title(_ id: UInt32) -> String {
@@ -72,7 +89,7 @@ struct TraceWriter {
     case .run:
       change(event, to: "running")
       running[event.track, default: []].append((event.id, event.time))
-      guard let arrow = arrows.removeValue(forKey: event.id) else { break }
+      guard let arrow = arrows.removeValue(forKey: event.id), event.time >= start else { break }
       emit(
         #""ph":"f","bp":"e","pid":1,"tid":\#(event.track),"ts":\#(time(event.time)),"id":\#(arrow),"name":"wake","cat":"wake""#
       )
@@ -88,6 +105,7 @@ struct TraceWriter {
       change(event, to: nil)
     case .wake:
       change(event, to: "ready")
+      guard event.time >= start else { break }
       lastArrow += 1
       arrows[event.id] = lastArrow
       emit(
@@ -115,13 +133,16 @@ struct TraceWriter {
     if let state { states[event.id] = (state, event.time) }
   }
 
-  private mutating func slice(_ process: Int, _ track: Int, _ name: String, _ start: UInt64, _ end: UInt64) {
+  private mutating func slice(_ process: Int, _ track: Int, _ name: String, _ begin: UInt64, _ end: UInt64) {
+    if end < start { return }
+    let begin = max(begin, start)
     emit(
-      #""ph":"X","pid":\#(process),"tid":\#(track),"ts":\#(time(start)),"dur":\#(time(end - start)),"name":\#(JSONText.quoted(name))"#
+      #""ph":"X","pid":\#(process),"tid":\#(track),"ts":\#(time(begin)),"dur":\#(time(end - begin)),"name":\#(JSONText.quoted(name))"#
     )
   }
 
   private mutating func mark(_ event: RecordedEvent, _ name: String, _ argument: String?) {
+    if event.time < start { return }
     let arguments = argument.map { #","args":{"\#($0)":\#(event.argument)}"# } ?? ""
     emit(#""ph":"i","s":"t","pid":1,"tid":\#(event.track),"ts":\#(time(event.time)),"name":"\#(name)"\#(arguments)"#)
   }
@@ -184,7 +205,7 @@ enum RecordingFiles {
   private struct State {
     var folder: String?
     /// The number of files that were written about each kind of incident.
-    var counts: [UInt32: Int] = [:]
+    var counts: [String: Int] = [:]
     /// The process that has the thread; 0 without one.
     var owner: pid_t = 0
   }
@@ -225,23 +246,30 @@ enum RecordingFiles {
   }
 
   private static func write(about kind: Kind) {
-    guard Events.isOn.load(ordering: .relaxed), let path = nextPath(kind) else { return }
-    let code = write(CoroutineRuntime.recording(named: kind.incident != CCO_INCIDENT_SIGNAL), to: path)
+    write(kind.name, atMost: kind.most, isNamed: kind.incident != CCO_INCIDENT_SIGNAL)
+  }
+
+  /// Writes the recording because an operator asks for it, if it is on and has a folder; on a thread that may wait.
+  static func writeOnRequest() { write("request", atMost: 16, isNamed: true) }
+
+  private static func write(_ name: String, atMost most: Int, isNamed: Bool) {
+    guard Events.isOn.load(ordering: .relaxed), let path = nextPath(name, most) else { return }
+    let code = write(CoroutineRuntime.recording(named: isNamed), to: path)
     let shown = path.asLine
     writeToStandardError(
       code == 0
-        ? "Coroutine: the recording before a \(kind.name) is in \(shown)\n"
-        : "Coroutine: the recording before a \(kind.name) could not be written to \(shown): \(String(cString: strerror(code)))\n"
+        ? "Coroutine: the recording before a \(name) is in \(shown)\n"
+        : "Coroutine: the recording before a \(name) could not be written to \(shown): \(String(cString: strerror(code)))\n"
     )
   }
 
   /// The path of the next file; nil without a folder, and if there are enough files.
-  private static func nextPath(_ kind: Kind) -> String? {
+  private static func nextPath(_ name: String, _ most: Int) -> String? {
     lock.withLock {
-      let count = state.counts[kind.incident.rawValue, default: 0] + 1
-      guard let folder = state.folder, count <= kind.most else { return nil }
-      state.counts[kind.incident.rawValue] = count
-      return "\(folder)/coroutine-\(getpid())-\(kind.name)-\(count).json"
+      let count = state.counts[name, default: 0] + 1
+      guard let folder = state.folder, count <= most else { return nil }
+      state.counts[name] = count
+      return "\(folder)/coroutine-\(getpid())-\(name)-\(count).json"
     }
   }
 

@@ -60,6 +60,17 @@ struct RecordingFileTests {
     #expect(try folder.documents().count == 1 && folder.documents()[0].contains("RecordingFileTests"), "\(text)")
   }
 
+  @Test(.enabled(if: !isSanitized)) func `a fatal signal that kill has sent is written about`() async throws {
+    let folder = try Folder()
+    await #expect(processExitsWith: .signal(SIGABRT)) { [path = folder.path as String] in
+      CoroutineRuntime.startRecording(bytesPerWorker: 1 << 14, filesIn: path)
+      try await co_launch(name: "earlier") { try co_yield() }.value
+      kill(getpid(), SIGABRT)
+      while true { sched_yield() }
+    }
+    #expect(try folder.documents(of: "signal").count == 1)
+  }
+
   @Test func `a folder that does not exist is named, and nothing else fails`() async {
     await #expect(processExitsWith: .success) {
       CoroutineRuntime.startRecording(filesIn: "/nowhere\n")
