@@ -128,6 +128,21 @@ struct DiagnosticsTests {
     }
   }
 
+  @Test func `what has ended has a line, and so has a queue that holds something`() async throws {
+    try await serving { server in
+      let brief = co_launch(name: "<brief>") {}
+      try brief.join()
+      let lines = Channel<Int>(8).named("<lines>")
+      try lines.send(1)
+      let line = #/#\d+ "<brief>" ended \d+ m?s ago, launched at CoroutineHTTPTests/#
+      #expect(try Self.get("/ended", server).contains(line))
+      #expect(try Self.get("/coroutine?id=\(brief.id)", server).contains("\"<brief>\" ended "))
+      #expect(try Self.get("/queues", server).contains("channel \"<lines>\": 1 of 8 value"))
+      #expect(try Self.get("/metrics", server).contains("coroutine_queue_values{kind=\"channel\",name=\"<lines>\""))
+      #expect(try !Self.get("/", server).contains("<lines>"))
+    }
+  }
+
   @Test func `it only reads, and HEAD has no body`() async throws {
     try await serving { server in
       for method in ["POST", "PUT", "DELETE", "OPTIONS", "PATCH"] {

@@ -38,7 +38,7 @@ public import Dispatch
 ///     `dropNewest`).
 ///   - failsWhenFull: Whether a tell to a full mailbox throws ``MailboxFullError`` where it would wait.
 ///   - onUndelivered: Gets every message that was accepted, or that a tell offered in vain, and that will not be
-///     handled; see ``Channel/init(_:onUndelivered:)``.
+///     handled; see ``Channel/init(_:onUndelivered:file:line:)``.
 ///   - file: The launch site, for dumps, reports and overflow reports.
 ///   - line: The line of the launch site.
 ///   - body: Handles the mailbox. It runs once, on the actor's own coroutine.
@@ -81,6 +81,7 @@ extension ActorLife {
       [run = ActorRun(self)] in try run()
     }
     attach(job)
+    list(launchSite)
     return job
   }
 }
@@ -191,7 +192,7 @@ final class ActorCore<Message>: ActorLife, @unchecked Sendable {
     var hook: (@Sendable (Envelope<Message>) -> Void)?
     // Set only if the hook has something to do.
     if options.onUndelivered != nil || options.dropsOldest { hook = { notices.take($0) } }
-    channel = Channel(options.capacity.ofEnvelopes, onUndelivered: hook)
+    channel = Channel(unlisted: options.capacity.ofEnvelopes, onUndelivered: hook)
     notices.channel = channel
     self.body = body
     super.init(supervision)
@@ -200,6 +201,12 @@ final class ActorCore<Message>: ActorLife, @unchecked Sendable {
   override func live(in scope: Scope) throws {
     guard let body else { return }
     try body(Mailbox(self, scope))
+  }
+
+  override var holding: QueueHolding {
+    var holding = channel.holding
+    holding.owner = job
+    return holding
   }
 
   override var hasDrained: Bool { channel.isClosed && channel.count == 0 && extras?.isEmpty ?? true }

@@ -66,9 +66,15 @@ class ActorLife: @unchecked Sendable {
   // Not shared: only the last release shows, by the mailbox.
   final let handles = Atomic<Int>(0)
 
+  /// Whether reports list the mailbox; set before any other thread knows the actor.
+  @exclusivity(unchecked) private final var isListed = false
+
   init(_ supervision: Supervision?) { self.supervision = supervision }
 
-  deinit { Inspection.letFinish(self) }
+  deinit {
+    Inspection.letFinish(self)
+    if isListed { ValueQueues.remove(self) }
+  }
 
   /// What an asker records as the source of its wait.
   @inlinable final var address: UInt { UInt(bitPattern: Unmanaged.passUnretained(self).toOpaque()) }
@@ -96,6 +102,12 @@ class ActorLife: @unchecked Sendable {
 
   /// Called before the end is published.
   func windUp() {}
+
+  /// The messages in the mailbox, for reports.
+  var holding: QueueHolding { QueueHolding(limit: 0) }
+
+  /// Lists the mailbox for reports; before any other thread knows the actor.
+  final func list(_ site: LaunchSite) { isListed = ValueQueues.add(self, limit: holding.limit, site) }
 
   // MARK: Living
 
@@ -332,7 +344,7 @@ private final class ActorEndCallback: WaitCallback, @unchecked Sendable {
   }
 }
 
-extension ActorLife: OwnedSource {
+extension ActorLife: OwnedSource, ValueQueue {
   final var waitLock: UnsafePointer<SpinLock> { withUnsafePointer(to: asksLock.known) { $0 } }
   final func inspect(_ names: JobNames) -> String { job.map { "actor \(names.job($0))" } ?? "an actor" }
   final func verb(of queue: UInt?) -> String { "ask" }

@@ -208,17 +208,30 @@ final class SelectBox<Element> {
 
 // The description of a channel, for dumps.
 
-extension Channel: Inspectable {
+extension Channel: ValueQueue {
   var waitLock: UnsafePointer<SpinLock> { lockAddress }
 
   func inspect(_ names: JobNames) -> String {
-    let (count, limit) = lock.known.withLock { (state.ring.count, state.limit) }
-    return switch limit {
-    case 0: "\(identity), rendezvous"
-    case .max: "\(identity), \(count) values buffered"
-    default: "\(identity), \(count) of \(limit) values buffered"
-    }
+    let (holding, isWanted) = lock.known.withLock { (state.holding, state.receivers.first != nil) }
+    let text =
+      switch holding.limit {
+      case 0: "\(identity), rendezvous"
+      case .max: "\(identity), \(holding.count) values buffered"
+      default: "\(identity), \(holding.count) of \(holding.limit) values buffered"
+      }
+    // Who receives matters where values wait.
+    if isWanted || (holding.count == 0 && holding.limit > 0) { return text }
+    return text + (names.lastReceiver(holding.lastReceiver).map { ", \($0)" } ?? "")
   }
 
+  var holding: QueueHolding { lock.known.withLock { state.holding } }
+
   func verb(of queue: UInt?) -> String { queue == UInt(bitPattern: senders) ? "send to" : "receive from" }
+}
+
+extension ChannelState {
+  /// What the channel holds, for reports; under the lock.
+  var holding: QueueHolding {
+    QueueHolding(count: ring.count, limit: limit, removed: ring.removed, lastReceiver: lastReceiver)
+  }
 }

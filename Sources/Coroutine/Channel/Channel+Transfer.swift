@@ -164,6 +164,7 @@ extension Channel {
       try withUnsafeMutablePointer(to: &waiting) { waiting in
         _ = try WaitQueue.park(carrier, job, .receive, for: self) { epoch in
           state.receivers.append(waiting.waiter, epoch)
+          state.lastReceiver = job.ownerWord
           lock.unlock()
         } withdraw: {
           lock.known.lock()
@@ -328,7 +329,10 @@ extension Channel {
   @usableFromInline @inline(never)
   func giveBackUnlocking() {
     var old = Ring<Element>(capacity: 0)
-    if state.senders.first == nil { swap(&old, &state.ring) }
+    if state.senders.first == nil {
+      old.continueCounting(after: state.ring, 0)
+      swap(&old, &state.ring)
+    }
     lock.unlock()
   }
 

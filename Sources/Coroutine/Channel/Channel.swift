@@ -81,6 +81,8 @@ public final class Channel<Element>: @unchecked Sendable {
   @usableFromInline let lock = Shared<SpinLock>()
   // Not shared: only the deinit reads it. It takes a byte that the alignment of the next field leaves unused.
   private let isNamed = Atomic(false)
+  /// Whether reports list the channel (ValueQueues.swift); constant after the init.
+  @exclusivity(unchecked) private var isListed = false
   @exclusivity(unchecked) @usableFromInline var state: ChannelState<Element>
   @usableFromInline let onUndelivered: (@Sendable (Element) -> Void)?
   /// The addresses of the two queues: a select needs them without the lock.
@@ -100,7 +102,20 @@ public final class Channel<Element>: @unchecked Sendable {
   ///     while it unwinds, where every suspension throws at once; after the last reference to the channel is released
   ///     it runs inside a `deinit`, possibly on a thread without a coroutine. Move long work elsewhere: launch a
   ///     coroutine, or `trySend` into another channel; for that the values must be Sendable.
-  public init(_ capacity: Capacity = .rendezvous, onUndelivered: (@Sendable (Element) -> Void)? = nil) {
+  ///   - file: The place of the creation, for reports (``CoroutineRuntime/queues(most:)``).
+  ///   - line: The line of that place.
+  public convenience init(
+    _ capacity: Capacity = .rendezvous,
+    onUndelivered: (@Sendable (Element) -> Void)? = nil,
+    file: StaticString = #fileID,
+    line: UInt = #line
+  ) {
+    self.init(unlisted: capacity, onUndelivered: onUndelivered)
+    isListed = ValueQueues.add(self, limit: capacity.limit, LaunchSite(file: file, line: line))
+  }
+
+  /// Creates a channel that reports do not list.
+  init(unlisted capacity: Capacity, onUndelivered: (@Sendable (Element) -> Void)?) {
     self.onUndelivered = onUndelivered
     let limit = capacity.limit
     if capacity.overflow != .waits, limit < 1 {
@@ -114,6 +129,7 @@ public final class Channel<Element>: @unchecked Sendable {
 
   deinit {
     Inspection.letFinish(self)
+    if isListed { ValueQueues.remove(self) }
     if isNamed.load(ordering: .relaxed) { ObjectNames.remove(self) }
     // No waiter is left: every waiter holds a reference to the channel.
     guard let onUndelivered else { return }
@@ -284,6 +300,8 @@ struct ChannelState<Element>: ~Copyable {
   @usableFromInline let limit: Int
   /// The cause given to `close`; constant after the close.
   @usableFromInline var cause: (any Error)?
+  /// The owner number of the coroutine that has waited to receive last, for reports; 0 if none has.
+  @usableFromInline var lastReceiver: UInt = 0
 
   @inlinable
   init(limit: Int, overflow: ChannelOverflow) {
@@ -382,6 +400,7 @@ struct ChannelState<Element>: ~Copyable {
   @inlinable
   mutating func takeRing(_ taken: inout Ring<Element>, _ most: Int) -> Bool {
     guard ring.count >= Ring<Element>.many, ring.count <= most, senders.first == nil else { return false }
+    taken.continueCounting(after: ring, ring.count)
     swap(&taken, &ring)
     return true
   }
@@ -433,7 +452,8 @@ struct ChannelState<Element>: ~Copyable {
 /// A FIFO of values in a circular buffer.
 ///
 /// Invariants: `capacity` is zero or a power of two. The initialised elements are the `count` elements from `head` on,
-/// modulo the capacity. One channel owns the ring and accesses it under its lock.
+/// modulo the capacity. One channel owns the ring and accesses it under its lock. `head` only grows, except for values
+/// that are put back, so that `removed` tells reports which value is the first; a receive pays nothing for that.
 ///
 /// The frequent operations are plain loads and stores in memory of a known type, so they inline into the caller of a
 /// channel. Only `init`, `makeRoom` and `deinit` allocate or free, so they are never called under a lock. A channel
@@ -446,6 +466,17 @@ struct Ring<Element>: ~Copyable {
   @usableFromInline var capacity = 0
   @usableFromInline var head = 0
   @usableFromInline var count = 0
+  /// What `removed` counts before `head`: the memory was exchanged.
+  @usableFromInline var removedBefore = 0
+
+  /// The number of values that have left the queue of this ring, those that were put back less.
+  @inlinable var removed: Int { removedBefore &+ head }
+
+  /// Makes an empty ring count on from another one, of which `count` values leave the queue with it.
+  @inlinable
+  mutating func continueCounting(after other: borrowing Ring, _ count: Int) {
+    removedBefore = other.removed &+ count &- head
+  }
 
   /// From this number of values on, giving the memory away and growing anew is cheaper than moving values one by one
   /// under a lock.
@@ -495,8 +526,8 @@ struct Ring<Element>: ~Copyable {
   @inlinable @inline(__always)
   mutating func removeFirst() -> sending Element {
     // Sound because the ring gives away the only reference that it has; the owner of the ring was given the value.
-    nonisolated(unsafe) let value = (storage.unsafelyUnwrapped + head).move()
-    head = (head &+ 1) & (capacity &- 1)
+    nonisolated(unsafe) let value = (storage.unsafelyUnwrapped + (head & (capacity &- 1))).move()
+    head = head &+ 1
     count &-= 1
     return value
   }
@@ -506,8 +537,8 @@ struct Ring<Element>: ~Copyable {
   /// Requires room.
   @inlinable
   mutating func prepend(_ value: consuming Element) {
-    head = (head &- 1) & (capacity &- 1)
-    (storage.unsafelyUnwrapped + head).initialize(to: value)
+    head = head &- 1
+    (storage.unsafelyUnwrapped + (head & (capacity &- 1))).initialize(to: value)
     count &+= 1
   }
 
@@ -525,11 +556,13 @@ struct Ring<Element>: ~Copyable {
   mutating func exchange(with other: inout Ring) {
     guard other.capacity > capacity else { return }
     if let storage, let fresh = other.storage {
-      let untilEnd = min(count, capacity - head)
-      fresh.moveInitialize(from: storage + head, count: untilEnd)
+      let start = head & (capacity - 1)
+      let untilEnd = min(count, capacity - start)
+      fresh.moveInitialize(from: storage + start, count: untilEnd)
       (fresh + untilEnd).moveInitialize(from: storage, count: count - untilEnd)
     }
-    (other.head, other.count, count) = (0, count, 0)
+    other.continueCounting(after: self, 0)
+    (other.count, count) = (count, 0)
     swap(&self, &other)
   }
 

@@ -2,15 +2,16 @@ extension CoroutineRuntime {
   /// ``metrics`` in the text format of Prometheus, version 0.0.4, for an answer to `GET /metrics`.
   ///
   /// The names begin with `coroutine_`. Counters end in `_total`, and durations are in seconds. A histogram has the
-  /// durations that were measured (``Metrics``); so has its `_sum`.
+  /// durations that were measured (``Metrics``); so has its `_sum`. The queues are those of ``queues(most:)``; those
+  /// with one kind, name and place are one sample.
   ///
   /// Never suspends; any thread, even while all workers and queues are blocked.
-  public static var metricsText: String { PrometheusText.of(metrics) }
+  public static var metricsText: String { PrometheusText.of(metrics, queues()) }
 }
 
 /// Writes the text format of Prometheus.
 enum PrometheusText {
-  static func of(_ metrics: CoroutineRuntime.Metrics) -> String {
+  static func of(_ metrics: CoroutineRuntime.Metrics, _ queues: [CoroutineRuntime.HeldQueue] = []) -> String {
     var text = ""
     func family(_ name: String, _ type: String, _ help: String) {
       text += "# HELP \(name) \(help)\n# TYPE \(name) \(type)\n"
@@ -38,6 +39,15 @@ enum PrometheusText {
     counter("coroutine_steals_total", "Coroutines that a worker has taken from another worker.", metrics.steals)
     counter("coroutine_stalls_total", "Coroutines and Tasks that have kept a worker for too long.", metrics.stalls)
     counter("coroutine_spare_workers_total", "Spare workers that were made for stalled ones.", metrics.spareWorkers)
+    counter(
+      "coroutine_spare_shortages_total",
+      "Times at which all spare workers were taken and one more was needed.",
+      metrics.spareShortages
+    )
+    family("coroutine_timeouts_total", "counter", "Deadlines that have passed, by the place of the call.")
+    for (site, count) in metrics.timeouts.sorted(by: { $0.key < $1.key }) {
+      text += "coroutine_timeouts_total{site=\"\(escaped(site))\"} \(count)\n"
+    }
     func histogram(_ name: String, _ help: String, _ value: CoroutineRuntime.Metrics.Histogram) {
       family(name, "histogram", help)
       var count: UInt64 = 0
@@ -69,7 +79,29 @@ enum PrometheusText {
     gauge("coroutine_blocking_threads", "Threads of blocking work.", metrics.blockingThreads)
     gauge("coroutine_blocking_waiting", "Bodies of blocking work that wait for a thread.", metrics.blockingWaiting)
     gauge("coroutine_descriptors", "Open descriptors of the runtime.", metrics.descriptors)
-    return text
+    return text + families(of: queues)
+  }
+
+  /// The families about queues.
+  ///
+  /// Those with equal labels are one sample, with the sum of what they hold, and the longest time.
+  private static func families(of queues: [CoroutineRuntime.HeldQueue]) -> String {
+    var samples: [String: (count: Int, oldest: Duration)] = [:]
+    for queue in queues {
+      let (name, site) = (escaped((queue.name ?? "").asName), escaped(queue.site ?? ""))
+      let labels = "kind=\"\(queue.kind.rawValue)\",name=\"\(name)\",site=\"\(site)\""
+      let known = samples[labels] ?? (0, .zero)
+      samples[labels] = (known.count + queue.count, max(known.oldest, queue.oldest))
+    }
+    let sorted = samples.sorted { $0.key < $1.key }
+    func family(_ name: String, _ help: String, _ value: ((count: Int, oldest: Duration)) -> String) -> String {
+      sorted.reduce(into: "# HELP \(name) \(help)\n# TYPE \(name) gauge\n") { text, sample in
+        text += "\(name){\(sample.key)} \(value(sample.value))\n"
+      }
+    }
+    let values = family("coroutine_queue_values", "Values, messages or unstarted coroutines.") { "\($0.count)" }
+    return values
+      + family("coroutine_queue_oldest_seconds", "Time for which the oldest is there, at least.") { seconds($0.oldest) }
   }
 
   /// The value of a label, without what would end it or the line.

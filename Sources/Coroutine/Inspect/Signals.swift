@@ -219,10 +219,15 @@ extension CoroutineRuntime {
   /// does not call this does the same, with `.stacks`, if the environment variable COROUTINE_DUMP is `SIGUSR2` when it
   /// first uses the runtime.
   ///
+  /// After the coroutines come the queues that hold something (``queues(most:)``), and the last 16 coroutines that have
+  /// ended. If the flight recorder is on and has a folder, its recording is written there too
+  /// (``startRecording(bytesPerWorker:filesIn:)``).
+  ///
   /// - Parameter detail: The form of the dump; that of the last call counts.
   public static func dumpOnSignal(_ detail: DumpDetail = .list) {
     dumpsStacks.store(detail == .stacks, ordering: .relaxed)
     if dumpsOnSignal.exchange(true, ordering: .relaxed) { return }
+    EndedJobs.begin()
     let refusal = SignalHub.add(SIGUSR2) {
       if wanted.wrappingAdd(1, ordering: .acquiringAndReleasing).oldValue == 0,
         DetachedThread.start("co-dump", writeWanted) != 0
@@ -238,7 +243,10 @@ extension CoroutineRuntime {
     var noticed: UInt
     repeat {
       noticed = wanted.load(ordering: .acquiring)
-      writeToStandardError(dump(dumpsStacks.load(ordering: .relaxed) ? .stacks : .list))
+      writeToStandardError(
+        dump(dumpsStacks.load(ordering: .relaxed) ? .stacks : .list) + queuesText(16) + endedText(16)
+      )
+      RecordingFiles.writeOnRequest()
     } while !wanted.compareExchange(expected: noticed, desired: 0, ordering: .acquiringAndReleasing).exchanged
   }
 }

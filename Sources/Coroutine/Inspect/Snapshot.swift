@@ -11,10 +11,16 @@ extension CoroutineRuntime {
     public var coroutines: [Coroutine]
     /// How late the schedulers are that have not reached their timers for a millisecond or more, the latest first.
     public var lateTimers: [Duration]
+    /// The last coroutines that have ended, the latest first; 256 at most.
+    ///
+    /// They are kept from the first of these on: a snapshot, a dump, ``CoroutineRuntime/dumpOnSignal(_:)`` or its
+    /// environment variable, a server of diagnostics. Until then an end costs nothing. None in a simulated world.
+    public var ended: [Ended]
     /// Creates a snapshot of given values, for tests of what reads one.
-    public init(coroutines: [Coroutine], lateTimers: [Duration] = []) {
+    public init(coroutines: [Coroutine], lateTimers: [Duration] = [], ended: [Ended] = []) {
       self.coroutines = coroutines
       self.lateTimers = lateTimers
+      self.ended = ended
     }
 
     /// One coroutine of a snapshot.
@@ -111,7 +117,7 @@ extension CoroutineRuntime {
       if coroutines.isEmpty { coroutines.reserveCapacity(count) }
       coroutines.append(entry)
     }
-    return Snapshot(coroutines: coroutines, lateTimers: late.map(\.by))
+    return Snapshot(coroutines: coroutines, lateTimers: late.map(\.by), ended: Snapshot.latestEnded)
   }
 
   /// Writes what ``snapshot(stacks:)`` returns as JSON, in the form that ``Snapshot`` encodes to, in several parts of
@@ -132,7 +138,7 @@ extension CoroutineRuntime {
       json.add(entry)
       try json.flush(write)
     }
-    json.end(late.map(\.by))
+    json.end(late.map(\.by), Snapshot.latestEnded)
     try json.flush(all: true, write)
   }
 
@@ -154,6 +160,7 @@ extension CoroutineRuntime {
     of only: [Scheduler]?,
     _ body: (Snapshot.Coroutine, _ count: Int) throws -> Void
   ) rethrows -> [LateScheduler] {
+    if !LiveJobs.isInWorld { EndedJobs.begin() }
     var late: [LateScheduler] = []
     let jobs = LiveJobs.list(of: only) { if let single = LateScheduler($0) { late.append(single) } }
     var reader = SnapshotReader(JobNames(jobs))
@@ -178,14 +185,15 @@ extension CoroutineRuntime {
 // two numbers that no tool reads. `SnapshotJSON.swift` writes the same form.
 
 extension CoroutineRuntime.Snapshot {
-  private enum Key: String, CodingKey { case coroutines, lateTimers }
+  private enum Key: String, CodingKey { case coroutines, lateTimers, ended }
 
   /// Reads times as nanoseconds.
   public init(from decoder: any Decoder) throws {
     let values = try decoder.container(keyedBy: Key.self)
     self.init(
       coroutines: try values.decode([Coroutine].self, forKey: .coroutines),
-      lateTimers: try values.decode([Int64].self, forKey: .lateTimers).map { .nanoseconds($0) }
+      lateTimers: try values.decode([Int64].self, forKey: .lateTimers).map { .nanoseconds($0) },
+      ended: try values.decodeIfPresent([Ended].self, forKey: .ended) ?? []
     )
   }
 
@@ -194,6 +202,7 @@ extension CoroutineRuntime.Snapshot {
     var values = encoder.container(keyedBy: Key.self)
     try values.encode(coroutines, forKey: .coroutines)
     try values.encode(lateTimers.map(\.wholeNanoseconds), forKey: .lateTimers)
+    try values.encode(ended, forKey: .ended)
   }
 }
 
@@ -454,7 +463,7 @@ extension LiveJobs {
   ///
   /// Not with those of other worlds: a reference that is held from outside changes when an object of theirs is
   /// released, and so the run.
-  private static func visitAll(_ body: (Scheduler) -> Void) {
+  static func visitAll(_ body: (Scheduler) -> Void) {
     let isInWorld = isInWorld
     SchedulerRegistry.visitAll { scheduler in
       guard scheduler.host.controlsOrder == isInWorld, !isInWorld || scheduler.host.isCurrent(scheduler) else { return }

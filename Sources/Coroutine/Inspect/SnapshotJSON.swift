@@ -51,11 +51,23 @@ struct SnapshotJSON {
     add("}")
   }
 
-  mutating func end(_ lateTimers: [Duration]) {
+  mutating func end(_ lateTimers: [Duration], _ ended: [CoroutineRuntime.Snapshot.Ended]) {
     add("],\n\"lateTimers\":[")
     for (index, time) in lateTimers.enumerated() {
       if index > 0 { add(",") }
       add(UInt64(max(0, time.wholeNanoseconds)))
+    }
+    add("],\n\"ended\":[")
+    for (index, entry) in ended.enumerated() {
+      add(index == 0 ? "\n{\"id\":" : ",\n{\"id\":")
+      add(entry.id)
+      if let name = entry.name { addString("name", name) }
+      addString("launchSite", entry.launchSite)
+      addString("ending", entry.ending.rawValue)
+      if let error = entry.error { addString("error", error) }
+      add(",\"age\":")
+      add(UInt64(max(0, entry.age.wholeNanoseconds)))
+      add("}")
     }
     add("]}\n")
   }

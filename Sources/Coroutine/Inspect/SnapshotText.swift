@@ -97,7 +97,7 @@ extension CoroutineRuntime {
   /// `.stacks` makes one group of the coroutines that wait in the same call for the same kind of thing, and shows the
   /// largest group first: how many they are, what they wait for, the longest and the median time, where they were
   /// launched, one of them, and the functions on their stacks, the innermost first. What this library itself does there
-  /// is left out, except for the call that waits.
+  /// is left out, except for the call that waits. Circles of coroutines that can never go on come last, as in a list.
   ///
   /// Never suspends; any thread, even while queues are stuck. It stops nothing (``snapshot(stacks:)``). The first call
   /// with `.stacks` reads symbol tables (``frames(at:)``). Names of users, and those of functions, are escaped, so that
@@ -176,7 +176,7 @@ struct StackDump {
   static func text(of only: [Scheduler]? = nil) -> String {
     var dump = StackDump()
     let late = CoroutineRuntime.visit(stacks: true, of: only) { entry, _ in dump.add(entry) }
-    return dump.text(late)
+    return dump.text(late, Deadlocks.find(of: only).map(\.line))
   }
 
   private mutating func add(_ entry: Entry) {
@@ -211,13 +211,14 @@ struct StackDump {
     return frames
   }
 
-  private func text(_ late: [LateScheduler]) -> String {
+  private func text(_ late: [LateScheduler], _ circles: [String]) -> String {
     var text =
       "\(count) live coroutine\(count == 1 ? "" : "s") in \(groups.count) group\(groups.count == 1 ? "" : "s")\n"
     if let reason = Self.whyWithoutStacks { text += "stacks \(reason)\n" }
     let sorted = groups.sorted { ($1.value.since.count, $0.value.first.id) < ($0.value.since.count, $1.value.first.id) }
     for (key, group) in sorted { text += "\n" + describe(key, group) }
     for single in late { text += "\n" + single.line(keptBy: nil) + "\n" }
+    for circle in circles { text += "\n" + circle + "\n" }
     return text
   }
 

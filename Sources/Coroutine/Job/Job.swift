@@ -450,7 +450,11 @@ public class AnyJob: @unchecked Sendable {
 
   /// Called in place of `willSettle` if the job fails.
   @usableFromInline
-  final func willFail(_ error: any Error) { willSettle(wasCancelled(by: error) ? .cancelled : .failed) }
+  final func willFail(_ error: any Error) {
+    let ending: JobEnding = wasCancelled(by: error) ? .cancelled : .failed
+    willSettle(ending)
+    if ending == .failed, EndedJobs.isOn.load(ordering: .relaxed) { EndedJobs.note(error, of: record) }
+  }
 
   /// Whether an error is the one that cancelling this job has thrown in it, as far as its type tells: the errors' texts
   /// are users' code, which a counter must not run.

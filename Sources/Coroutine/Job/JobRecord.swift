@@ -123,6 +123,11 @@ extension JobRecord {
 }
 
 extension UnsafeMutablePointer where Pointee == JobRecord {
+  /// The number under which the job owns locks, perhaps with a flag (`OwnerNumber`).
+  @inlinable var ownerWord: UInt {
+    @inline(__always) get { pointee.owner.load(ordering: .relaxed) }
+  }
+
   /// Whether the job stays on its scheduler's thread.
   var keepsThread: Bool { pointee.flags.load(ordering: .relaxed) & JobFlags.keepsThread != 0 }
 

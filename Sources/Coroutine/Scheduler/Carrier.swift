@@ -326,10 +326,18 @@ struct Carrier: ~Copyable {
   @inline(__always)
   static func makeLaunchedReady(_ job: JobRef) {
     guard let carrier = current, let readyQueue = carrier.pointee.ownReadyQueue(of: job) else {
-      return sendRemotely(job)
+      return sendLaunched(job)
     }
     job.pointee.waitingSince.store(carrier.pointee.now, ordering: .relaxed)
     readyQueue.appendLaunched(job)
+  }
+
+  /// Sends a job that was launched from elsewhere, with the time: a look at the clock is little beside the way there.
+  @inline(never)
+  private static func sendLaunched(_ job: JobRef) {
+    let now = job.pointee.scheduler.load(ordering: .relaxed)._withUnsafeGuaranteedRef { $0.clock }
+    job.pointee.waitingSince.store(now, ordering: .relaxed)
+    sendRemotely(job)
   }
 
   /// Makes a job ready that belongs to another scheduler, or whose wake-up is recorded.

@@ -39,11 +39,17 @@ struct Liveness {
   var lastReserved: UInt64 = 0
   /// The error of each job that is launched from now on; nil unless the host has ended.
   var endedBy: (any Error)?
+  /// What else an end has to do; empty for a worker while ends are not kept.
+  private(set) var duties: EndDuties
 
   init(anchor: Anchor?, releasesAnchor: Bool) {
     self.anchor = anchor
     self.releasesAnchor = releasesAnchor
+    duties = releasesAnchor ? .releasesAnchor : []
   }
+
+  /// Makes each end from now on keep its job for reports (EndedJobs.swift).
+  mutating func noteEnds() { duties.insert(.isKept) }
 
   var isOver: Bool { jobs == 0 && pins == 0 }
 
@@ -69,6 +75,15 @@ struct Liveness {
     if nextSwept == job { nextSwept = job.pointee.nextLive }
     jobs -= 1
   }
+}
+
+/// What the end of a job has to do after the job has left the list.
+struct EndDuties: OptionSet {
+  let rawValue: UInt8
+  /// To release the anchor, if nothing is live any more.
+  static let releasesAnchor = EndDuties(rawValue: 1)
+  /// To keep the job for reports.
+  static let isKept = EndDuties(rawValue: 2)
 }
 
 // MARK: - Live jobs, pins and the anchor
@@ -99,10 +114,17 @@ extension Scheduler {
     liveLock.lock()
     liveness.unlink(job)
     if let ending { count(ending) }
-    let released = takeAnchorElsewhere()
+    let duties = liveness.duties
+    let released = duties.isEmpty ? nil : takeAnchorElsewhere()
     liveLock.unlock()
+    if duties.isEmpty { return }
+    // Before the anchor is left, which may hold this scheduler.
+    if duties.contains(.isKept), let ending { EndedJobs.note(job, ending, of: self) }
     leave(released)
   }
+
+  /// Keeps the jobs that end from now on; any thread.
+  func noteEnds() { liveLock.withLock { liveness.noteEnds() } }
 
   /// Counts an end; called under the lock.
   @inline(__always)

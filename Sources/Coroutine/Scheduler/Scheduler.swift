@@ -95,6 +95,7 @@ final class Scheduler: @unchecked Sendable {
     readyQueue.initialize(to: ReadyQueue(workerPool: pool.map(Unmanaged.passUnretained)))
     identity = SerialIdentity(self)
     SchedulerRegistry.add(self)
+    if EndedJobs.isOn.load(ordering: .relaxed) { noteEnds() }
   }
 
   deinit {

@@ -54,7 +54,7 @@ struct JobNames {
   /// The name of the owner with this number.
   func owner(_ number: UInt) -> String {
     switch OwnerNumber.kind(of: number) {
-    case .job(let id): job(withID: UInt64(id)).map(Self.title) ?? "#\(id)"
+    case .job(let id): live(UInt64(id)).map(Self.title) ?? "#\(id)"
     case .drawn: drawn[number].map(Self.title) ?? "a thread"
     }
   }
@@ -69,7 +69,8 @@ struct JobNames {
 
   func job(_ job: AnyJob) -> String { isEmpty ? "#\(job.id)" : Self.title(of: job) }
 
-  private func job(withID id: UInt64) -> AnyJob? {
+  /// The live job with this number.
+  func live(_ id: UInt64) -> AnyJob? {
     var (low, high) = (0, jobs.count)
     while low < high {
       let middle = (low + high) / 2

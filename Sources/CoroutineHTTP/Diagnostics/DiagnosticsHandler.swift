@@ -32,6 +32,10 @@ struct DiagnosticsHandler: Sendable {
     case "/dump": try response.send(CoroutineRuntime.dump(.list))
     case "/stacks": try response.send(CoroutineRuntime.dump(.stacks))
     case "/deadlocks": try response.send(Self.deadlocks())
+    case "/queues":
+      try response.send(Self.lines(CoroutineRuntime.queues(most: 256).map(\.line), "No queue holds anything."))
+    case "/ended":
+      try response.send(Self.lines(CoroutineRuntime.ended.map(\.line), "No coroutine has ended since the start."))
     case "/coroutine":
       guard let id = query["id"].flatMap({ UInt64($0) }) else {
         throw HTTPStatusError(.badRequest, "The number of a coroutine is missing: /coroutine?id=17\n")
@@ -70,7 +74,7 @@ struct DiagnosticsHandler: Sendable {
       // A client that goes away cancels the wait.
       defer { if seconds > 0, !wasOn { CoroutineRuntime.stopRecording() } }
       try co_delay(.seconds(seconds))
-      return CoroutineRuntime.recording()
+      return seconds == 0 ? CoroutineRuntime.recording() : CoroutineRuntime.recording(ofLast: .seconds(seconds))
     }
   }
 
@@ -79,6 +83,11 @@ struct DiagnosticsHandler: Sendable {
     if host.hasPrefix("[") { return true }
     let name = host.prefix { $0 != ":" }
     return name.lowercased() == "localhost" || (try? SocketAddress.ipv4(String(name), port: 0)) != nil
+  }
+
+  /// The lines, or a sentence if there are none.
+  private static func lines(_ lines: [String], _ none: String) -> String {
+    lines.isEmpty ? none + "\n" : lines.joined(separator: "\n") + "\n"
   }
 
   // MARK: Deadlocks
@@ -105,6 +114,7 @@ struct DiagnosticsHandler: Sendable {
   static func coroutine(_ id: UInt64) throws -> String {
     let all = CoroutineRuntime.snapshot(stacks: true).coroutines
     guard let coroutine = all.first(where: { $0.id == id }) else {
+      if let ended = CoroutineRuntime.ended(id) { return ended.line + "\n" }
       throw HTTPStatusError(.notFound, "Coroutine #\(id) has ended, or there was none.\n")
     }
     var text = described(coroutine)

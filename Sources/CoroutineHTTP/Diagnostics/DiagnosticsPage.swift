@@ -11,6 +11,8 @@ enum DiagnosticsPage {
     ("/stacks", "coroutines with equal stacks and waits, the largest group first"),
     ("/dump", "one line for each coroutine"),
     ("/deadlocks", "circles of coroutines that wait for one another, with their stacks"),
+    ("/queues", "channels, mailboxes and schedulers that hold something"),
+    ("/ended", "the last coroutines that have ended"),
     ("/snapshot.json?stacks=1", "every coroutine with its return addresses, for tools"),
     ("/metrics", "the counters, for Prometheus"),
     ("/profile?kind=live", "the stacks of all coroutines, for go tool pprof"),
@@ -25,6 +27,7 @@ enum DiagnosticsPage {
     if before.map({ now.time > $0.time + .milliseconds(500) }) ?? true { last.withLock { $0 = now } }
     let metrics = now.metrics
     let rates = Rates(now, before)
+    let queues = CoroutineRuntime.queues()
     let program = (CommandLine.arguments.first ?? "").split(separator: "/").last ?? "a program"
     let title = "Coroutines of \(escaped(String(program).asWord)), process \(getpid())"
     return """
@@ -40,14 +43,19 @@ enum DiagnosticsPage {
       <body>
       <h1>\(title)</h1>
       <p>\(rates.sentence)</p>
-      \(deadlocks())\(alerts(metrics, rates))<div class="columns">
+      \(deadlocks())\(alerts(metrics, rates, queues))<div class="columns">
       <section><h2>Coroutines</h2>\(table(coroutines(metrics)))</section>
       <section><h2>Waits</h2>\(table(waits(metrics)))</section>
       <section><h2>Since the start</h2>\(table(counters(metrics, rates)))</section>
       <section><h2>Times</h2>\(table(times(metrics)))</section>
       <section><h2>Resources</h2>\(table(resources(metrics)))</section>
       <section><h2>Process</h2>\(table(ProcessFacts.rows()))</section>
+      <section><h2>Deadlines that have passed</h2>\(table(timeouts(metrics)))</section>
       </div>
+      <h2>Queues</h2>
+      \(list(queues.map(\.line)))
+      <h2>The last that have ended</h2>
+      \(list(CoroutineRuntime.ended.prefix(16).map(\.line)))
       <h2>More</h2>
       \(table(links.map { ("<a href=\"\($0.path)\">\($0.path)</a>", $0.what) }, isText: true))
       <h2>Where they are</h2>
@@ -112,7 +120,11 @@ enum DiagnosticsPage {
   }
 
   /// What an operator should look at first, each with what it means.
-  private static func alerts(_ metrics: CoroutineRuntime.Metrics, _ rates: Rates) -> String {
+  private static func alerts(
+    _ metrics: CoroutineRuntime.Metrics,
+    _ rates: Rates,
+    _ queues: [CoroutineRuntime.HeldQueue]
+  ) -> String {
     var lines: [String] = []
     if metrics.blockingWaiting > 0 {
       lines.append(
@@ -122,6 +134,10 @@ enum DiagnosticsPage {
     if let stalls = rates.growth(\.stalls), stalls > 0 {
       lines.append("\(stalls) stall\(stalls == 1 ? "" : "s"): coroutines kept their threads without a wait or a yield")
     }
+    if let shortages = rates.growth(\.spareShortages), shortages > 0 {
+      lines.append("all spare workers were taken: coroutines keep their threads, and others wait behind them")
+    }
+    for queue in queues where queue.oldest >= .seconds(10) { lines.append(queue.line) }
     if let failed = rates.growth(\.failed), failed > 0 { lines.append("\(failed) coroutines have failed") }
     let snapshot = CoroutineRuntime.snapshot()
     if let late = snapshot.lateTimers.first, late >= .milliseconds(100) {
@@ -157,6 +173,12 @@ enum DiagnosticsPage {
       ("cancelled", rates.text(\.cancelled)), ("switches", rates.text(\.switches)), ("steals", rates.text(\.steals)),
       ("stalls", rates.text(\.stalls)), ("spare workers made", rates.text(\.spareWorkers)),
     ]
+  }
+
+  /// The places whose deadlines have passed most often.
+  private static func timeouts(_ metrics: CoroutineRuntime.Metrics) -> [(String, String)] {
+    let sorted = metrics.timeouts.sorted { ($1.value, $0.key) < ($0.value, $1.key) }
+    return sorted.prefix(8).map { (escaped($0.key), "\($0.value)") }
   }
 
   private static func times(_ metrics: CoroutineRuntime.Metrics) -> [(String, String)] {
@@ -205,6 +227,12 @@ enum DiagnosticsPage {
   }
 
   // MARK: HTML
+
+  /// Lines about coroutines, with links to those that they name.
+  private static func list(_ lines: [String]) -> String {
+    if lines.isEmpty { return "<p>none</p>" }
+    return "<pre>\(lines.map { linked(escaped($0)) }.joined(separator: "\n"))</pre>"
+  }
 
   private static func table(_ rows: [(String, String)], isText: Bool = false) -> String {
     if rows.isEmpty { return "<p>none</p>" }

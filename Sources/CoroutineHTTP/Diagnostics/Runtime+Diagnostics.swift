@@ -30,7 +30,9 @@ extension CoroutineRuntime {
   /// | `/` | a page for people |
   /// | `/dump`, `/stacks` | ``Coroutine/CoroutineRuntime/dump(_:)``, as text |
   /// | `/deadlocks` | circles of coroutines that wait for one another, as text |
-  /// | `/coroutine?id=17` | one coroutine: what it waits for, its stack, and what it holds up |
+  /// | `/coroutine?id=17` | one coroutine: what it waits for, its stack, and what it holds up; or how it has ended |
+  /// | `/queues` | queues that hold something: ``Coroutine/CoroutineRuntime/queues(most:)`` |
+  /// | `/ended` | the last 256 coroutines that have ended |
   /// | `/snapshot.json`, with `?stacks=1` | every coroutine, with its return addresses |
   /// | `/metrics` | the counters, for Prometheus |
   /// | `/profile?kind=live`, `waiting`, `growth` | a profile, for `go tool pprof` |
@@ -74,8 +76,19 @@ extension CoroutineRuntime {
     options.pause = .seconds(5)
     options.discardedSize = 0
     let handler = DiagnosticsHandler(checksHost: listener.address.port != nil && address.isOfThisMachine)
+    CoroutineRuntime.keepEnded()
     let job = co_launch(on: scheduler, name: "diagnostics") { [options] in
-      try HTTPServer.run(listeners: [listener], options: options, handler.handle)
+      try co_scope { scope in
+        // So that an operator who comes late learns since when the queues hold what they hold.
+        scope.launch(name: "diagnostics.queues") {
+          while true {
+            CoroutineRuntime.lookAtQueues()
+            try co_delay(.seconds(5))
+          }
+        }
+        defer { scope.cancel() }
+        try HTTPServer.run(listeners: [listener], options: options, handler.handle)
+      }
     }
     return DiagnosticsServer(listener.address, job)
   }

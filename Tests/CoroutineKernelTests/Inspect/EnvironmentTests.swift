@@ -29,6 +29,27 @@ struct EnvironmentTests {
     }
   }
 
+  @Test func `with both variables the signal writes the queues, the ended and a recording as well`() async throws {
+    let folder = FileManager.default.temporaryDirectory.appending(path: "coroutine-request-\(UUID())").path()
+    try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
+    defer { try? FileManager.default.removeItem(atPath: folder) }
+    let result = await #expect(processExitsWith: .success, observing: [\.standardErrorContent]) {
+      [folder = folder as String] in
+      setenv("COROUTINE_DUMP", "SIGUSR2", 1)
+      setenv("COROUTINE_RECORD", folder, 1)
+      let lines = Channel<Int>(8).named("lines")
+      #expect(lines.trySend(1) == .sent)
+      try await co_launch(name: "brief") {}.value
+      kill(getpid(), SIGUSR2)
+      while !FileManager.default.fileExists(atPath: folder + "/coroutine-\(getpid())-request-1.json") { sched_yield() }
+      withExtendedLifetime(lines) {}
+    }
+    let text = String(decoding: try #require(result).standardErrorContent, as: UTF8.self)
+    #expect(text.contains("\nQueues that hold something:\n  channel \"lines\": 1 of 8 value"), "\(text)")
+    #expect(text.contains(#/\nThe last that have ended:\n  #\d+ "brief" ended \d+ m?s ago, launched at /#), "\(text)")
+    #expect(try FileManager.default.contentsOfDirectory(atPath: folder).count == 1)
+  }
+
   @Test func `without the variable the signal keeps its effect`() async {
     await #expect(processExitsWith: .signal(SIGUSR2)) {
       try await co_launch {}.value

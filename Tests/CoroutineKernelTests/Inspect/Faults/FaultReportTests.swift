@@ -11,14 +11,17 @@ struct FaultReportTests {
   {
     let result = await #expect(processExitsWith: .success, observing: [\.standardErrorContent]) {
       let faults = Faults()
+      CoroutineRuntime.keepEnded()
       faults.endTheConsumer()
       settle(4)
       // The error is reported by the same turn of the queue that has ended the consumer, and maybe after that.
       faults.queue.sync {}
       // In optimised code a send may wait at two places of one function, which are two groups.
       let groups = CoroutineRuntime.dump(.stacks).components(separatedBy: "\n\n").dropFirst()
-      let waiting = #/^(\d+) waiting to send \(Channel<String> 0x[0-9a-f]+, 16 of 16 values buffered\)/#
+      let waiting = #/^(\d+) waiting to send \(Channel<String> 0x[0-9a-f]+, 16 of 16 values buffered, /#
       #expect(groups.compactMap { $0.firstMatch(of: waiting) }.compactMap { Int($0.1) }.reduce(0, +) == 4, "\(groups)")
+      let last = #/, last receiver #\d+ "log writer", which failed with BadRequestError \d+ m?s ago\)/#
+      for group in groups { #expect(group.contains(last), "\(group)") }
       for group in groups { #expect(isSanitized || group.contains("Faults.logLine("), "\(group)") }
     }
     let text = String(decoding: try #require(result).standardErrorContent, as: UTF8.self)

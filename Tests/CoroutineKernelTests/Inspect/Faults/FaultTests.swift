@@ -23,6 +23,7 @@ struct FaultTests {
       }
       let line = CoroutineRuntime.dump(.list).split(separator: "\n").last ?? ""
       #expect(line.contains(#/^deadlock: #\d+ "[a-z ]+" waits for #\d+ "[a-z ]+", which waits for #/#), "\(line)")
+      #expect(CoroutineRuntime.dump(.stacks).hasSuffix("\n\n\(line)\n"))
     }
   }
 
