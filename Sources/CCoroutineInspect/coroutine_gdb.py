@@ -5,14 +5,21 @@
 #   coroutine N                 selects coroutine N: bt, up, frame, info locals work, until `coroutine off`
 #   coroutine N COMMAND         runs one command with the frames of coroutine N: `coroutine 7 bt`
 #   coroutine all bt            all parked coroutines, grouped by equal stacks
+#   coroutine gcore FILE        writes a core of a live process, as gcore does, with the stacks of coroutines
+#
+# gdb takes frame 0 from the registers of a thread. So a backtrace of a parked coroutine begins at frame 1 or above: the
+# frames before are the thread's, and not shown. Names of Swift are those of swift-demangle, if that is on the PATH.
 #
 # Programs contain this text (.debug_gdb_scripts); gdb loads it if the program is in a folder that it trusts:
 #   (gdb) add-auto-load-safe-path /path/to/program
 # The layout comes from the program's own table, cco_debug_v1, so one script fits every version of the library.
+import itertools
 import re
 import struct
+import subprocess
 
 import gdb
+from gdb.FrameDecorator import FrameDecorator
 from gdb.unwinder import Unwinder
 
 TABLE = ("slabs slab_bytes most_slabs slab_base slab_class slab_fresh classes class_bytes class_stride block_bytes colours "
@@ -98,12 +105,13 @@ class Layout:
 
 
 class Coroutine:
-    __slots__ = "at stack label id name site kind source word cancelled".split()
+    __slots__ = "at stack label id name site kind source word cancelled thread".split()
 
     @property
     def state(self):
         if self.stack == 0:
-            return "running"
+            where = self.thread
+            return "running" + (" on thread %d (LWP %d)" % (where.num, where.ptid[1]) if where is not None else "")
         if self.word & 0xFF == 1:
             return "waiting %s %#x" % (self.kind, self.source)
         return "ready"
@@ -119,6 +127,7 @@ def coroutines():
     memory = Memory()
     t = Layout(memory)
     strings = {}
+    threads = None
     for base, _, stride, fresh in t.slabs_found:
         for slot in range(fresh):
             at = t.context(base, stride, slot)
@@ -130,8 +139,36 @@ def coroutines():
             label, = struct.unpack_from("<Q", block, t.context_label)
             if phase == t.phase_running and label != 0:
                 c = coroutine(memory, t, at, block, label, strings)
-                if c is not None:
-                    yield c
+                if c is None:
+                    continue
+                c.thread = None
+                if c.stack == 0:
+                    threads = running(memory, t) if threads is None else threads
+                    c.thread = threads.get(c.at)
+                yield c
+
+
+def running(memory, t):
+    """The threads by the contexts on whose stacks they run, and by those that have stepped these."""
+    found, selected = {}, gdb.selected_thread()
+    for thread in gdb.selected_inferior().threads():
+        try:
+            thread.switch()
+            frame, at = gdb.newest_frame(), None
+            # A handler of a signal has a stack of its own.
+            for _ in range(64):
+                at = t.context_of(int(frame.read_register("rsp")))
+                frame = frame.older()
+                if at is not None or frame is None:
+                    break
+            while at is not None and at not in found:
+                found[at] = thread
+                at = t.context_of(memory.word(at + t.context_caller))
+        except gdb.error:
+            continue  # a core may lack the thread's stack
+    if selected is not None:
+        selected.switch()
+    return found
 
 
 def coroutine(memory, t, at, block, label, strings):
@@ -253,6 +290,103 @@ def name(pc):
     return gdb.execute("info symbol %d" % (pc - 1), to_string=True).split(" in section")[0].strip()
 
 
+demangled = {}
+
+
+def demangle(names):
+    """Fills in `demangled` for names of Swift, with one process for all of them."""
+    new = [name for name in set(names) if name.startswith("$s") and name not in demangled]
+    if not new:
+        return
+    lines = []
+    try:
+        # A symbol may be followed by an offset, which stays.
+        lines = subprocess.run(["swift-demangle", "--compact", "--simplified"], input="\n".join(new) + "\n", text=True,
+                               stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=60).stdout.splitlines()
+    except (OSError, subprocess.SubprocessError):
+        pass
+    demangled.update(zip(new, lines if len(lines) == len(new) else map(plain, new)))
+
+
+def plain(name):
+    """The names in a mangled one up to its first type, where swift-demangle is not installed."""
+    parts, at = [], 2
+    if re.search(r"TR(TA)?(\.\d+)?$", name):
+        return "thunk"
+    while True:
+        number = re.compile(r"[A-Za-z]{0,2}?([1-9]\d*)").match(name, at)
+        if number is None:
+            break
+        at = number.end() + int(number.group(1))
+        parts.append(name[number.end():at])
+    closure = "closure in " if re.search(r"U\d*_(T[A-Z].*)?$", name) else ""
+    return closure + ".".join(parts) if parts else name
+
+
+def shown(name):
+    return demangled.get(name, name)
+
+
+class ShownFrame(FrameDecorator):
+    def function(self):
+        # Of a symbol without debug information the decorator below gives the address.
+        return demangled.get(self.inferior_frame().name()) or super().function()
+
+
+class Frames:
+    """The frame filter: demangled names, and without a thread's own frames while a coroutine is selected."""
+
+    name, priority, enabled = "coroutine", 100, True
+
+    def filter(self, frames):
+        if parked.target is not None:
+            at = parked.target["rip"]
+            frames = itertools.dropwhile(lambda frame: frame.inferior_frame().pc() != at, frames)
+        while True:
+            some = list(itertools.islice(frames, 32))
+            if not some:
+                return
+            decorated = [ShownFrame(frame) for frame in some]
+            demangle(frame.inferior_frame().name() or "" for frame in decorated)
+            yield from decorated
+
+
+frames = Frames()
+gdb.frame_filters[frames.name] = frames
+
+
+def write_stacks(path):
+    """Writes stacks into a core of gcore, which gives up a mapping at the first guard: a page that nobody may read."""
+    memory = Memory()
+    t = Layout(memory)
+    count = 0
+    with open(path, "r+b") as core:
+        head = core.read(64)
+        table, = struct.unpack_from("<Q", head, 32)
+        size, number = struct.unpack_from("<2H", head, 54)
+        core.seek(table)
+        parts = [struct.unpack_from("<2I6Q", core.read(size)) for _ in range(number)]
+        loads = [(p[3], p[3] + p[5], p[2]) for p in parts if p[0] == 1]
+        for base, _, stride, fresh in t.slabs_found:
+            inside = [load for load in loads if load[0] < base + fresh * stride and load[1] > base]
+            for slot in range(fresh):
+                # From its top downwards, until nothing has been used for four pages.
+                page, unused = base + (slot + 1) * stride - 4096, 0
+                while page >= base + slot * stride and unused < 4:
+                    try:
+                        data = memory.read(page, 4096)
+                    except gdb.MemoryError:
+                        break
+                    unused = 0 if data.strip(b"\0") else unused + 1
+                    for low, high, offset in inside:
+                        if unused == 0 and low <= page and page + 4096 <= high:
+                            core.seek(offset + page - low)
+                            core.write(data)
+                            count += 1
+                    page -= 4096
+    return count
+
+
 class InfoCoroutines(gdb.Command):
     """List the coroutines that have a stack: number, name, state, launch site."""
 
@@ -269,7 +403,8 @@ class InfoCoroutines(gdb.Command):
 
 class CoroutineCommand(gdb.Command):
     """coroutine N [COMMAND]: select a parked coroutine, or run COMMAND with its frames.
-coroutine off: end the selection. coroutine all bt: all parked coroutines, grouped by equal stacks."""
+coroutine off: end the selection. coroutine all bt: all parked coroutines, grouped by equal stacks.
+coroutine gcore FILE: write a core with the stacks of coroutines, which gcore leaves out."""
 
     def __init__(self):
         super().__init__("coroutine", gdb.COMMAND_STACK)
@@ -277,18 +412,25 @@ coroutine off: end the selection. coroutine all bt: all parked coroutines, group
     def invoke(self, argument, from_tty):
         words = argument.split(None, 1)
         if not words:
-            raise gdb.GdbError("coroutine N [command], coroutine all bt, coroutine off")
+            raise gdb.GdbError("coroutine N [command], coroutine all bt, coroutine gcore FILE, coroutine off")
         parked.select(None)
         if words[0] == "off":
             return
         if words[0] == "all":
             return self.all(words[1] if len(words) > 1 else "bt")
+        if words[0] == "gcore":
+            if len(words) < 2:
+                raise gdb.GdbError("coroutine gcore FILE")
+            gdb.execute("gcore " + words[1])
+            return print("%d pages of stacks written into it" % write_stacks(words[1]))
+        if not words[0].isdigit():
+            raise gdb.GdbError("coroutine N, where N is a number of `info coroutines`")
         c = next((c for c in coroutines() if c.id == int(words[0])), None)
         if c is None:
             raise gdb.GdbError("no coroutine %s has a stack" % words[0])
         print(c.line)
         if c.stack == 0:
-            raise gdb.GdbError("it runs: look at the threads")
+            return self.on_thread(c, words[1] if len(words) > 1 else None)
         if len(words) == 1:
             return parked.select(c.stack)
         # gdb does not unwind from one stack to another, so the command runs once for each.
@@ -302,6 +444,18 @@ coroutine off: end the selection. coroutine all bt: all parked coroutines, group
                 parked.select(None)
 
     @staticmethod
+    def on_thread(c, command):
+        if c.thread is None:
+            raise gdb.GdbError("it runs on no thread that is known: `thread apply all bt`")
+        selected = gdb.selected_thread()
+        c.thread.switch()
+        if command is not None:
+            try:
+                gdb.execute(command)
+            finally:
+                selected.switch()
+
+    @staticmethod
     def all(command):
         if command != "bt":
             raise gdb.GdbError("coroutine all bt")
@@ -312,9 +466,11 @@ coroutine off: end the selection. coroutine all bt: all parked coroutines, group
                 groups.setdefault((walk(memory, t, c), c.kind), []).append(c)
         for (stack, _), members in sorted(groups.items(), key=lambda group: -len(group[1])):
             print("%d like %s" % (len(members), members[0].line))
+            new = [pc for pc in stack if pc not in names]
+            symbols = [name(pc).split(" + ")[0] for pc in new]
+            demangle(symbols)
+            names.update(zip(new, map(shown, symbols)))
             for pc in stack:
-                if pc not in names:
-                    names[pc] = name(pc)
                 print("    %#x %s" % (pc, names[pc]))
 
 

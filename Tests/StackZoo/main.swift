@@ -186,6 +186,10 @@ print("pid \(getpid())")
 for entry in CoroutineRuntime.snapshot(stacks: true).coroutines {
   print("\(entry.name ?? "child") \(entry.id): \(entry.stack.map { String($0, radix: 16) }.joined(separator: " "))")
 }
+if getenv("ZOO_RUNS") != nil {
+  co_launch(name: "runs") { while true {} }
+  while !CoroutineRuntime.snapshot().coroutines.contains(where: { $0.state == .running }) { sched_yield() }
+}
 print("ready")
 fflush(nil)
 _ = readLine()

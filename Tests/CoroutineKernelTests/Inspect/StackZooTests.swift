@@ -55,8 +55,12 @@ struct StackZooTests {
     private(set) var text = ""
 
     /// Starts a copy of the program without what `strip` removes with this option.
-    init(stripped option: String, in folder: URL = FileManager.default.temporaryDirectory) throws {
-      program = folder.appending(path: "coroutine-zoo-\(getpid())\(option)")
+    init(
+      stripped option: String,
+      in folder: URL = FileManager.default.temporaryDirectory,
+      runs: Bool = false
+    ) throws {
+      program = folder.appending(path: "coroutine-zoo-\(getpid())-\(UUID().uuidString.prefix(8))")
       let strip = Process()
       strip.executableURL = URL(filePath: "/usr/bin/env")
       strip.arguments = ["strip", option, "-o", program.path(), folderOfTests() + "/StackZoo"]
@@ -66,7 +70,9 @@ struct StackZooTests {
       process.executableURL = URL(filePath: "/bin/sh")
       process.arguments = ["-c", "ulimit -c unlimited; exec \"$0\"", program.path()]
       // Swift's backtracer would take minutes before the kernel writes the core.
-      process.environment = ProcessInfo.processInfo.environment.merging(["SWIFT_BACKTRACE": "enable=no"]) { $1 }
+      process.environment = ProcessInfo.processInfo.environment.merging(
+        ["SWIFT_BACKTRACE": "enable=no"].merging(runs ? ["ZOO_RUNS": "1"] : [:]) { $1 }
+      ) { $1 }
       process.currentDirectoryURL = folder
       process.standardInput = input
       process.standardOutput = output
@@ -106,6 +112,63 @@ struct StackZooTests {
     let arguments = [zoo.program.path(), folder.appending(path: core).path()]
     let printed = try Self.gdb(arguments, ["info coroutines", "coroutine all bt"])
     #expect(printed.contains("\(count) of \(count) coroutines with a stack"), "\(printed)")
+  }
+
+  @Test func `gdb's backtrace has readable names and no frame of a thread, and a running coroutine its thread`() throws
+  {
+    let zoo = try Zoo(stripped: "-g", runs: true)
+    let lazy = try #require(zoo.text.split(separator: "\n").compactMap(Self.parse).first { $0.name == "lazy" })
+    let commands = [
+      "coroutine \(lazy.id) bt", "echo \\nrunning:\\n", "info coroutines runs",
+      "python [gdb.execute('coroutine %d bt' % c.id) for c in list(coroutines()) if c.stack == 0]",
+    ]
+    let printed = try Self.gdb(["-p", "\(zoo.process.processIdentifier)"], commands)
+    zoo.end()
+    // Where no process may look into another one, there is nothing to compare with.
+    guard printed.contains("coroutines with a stack") else { return }
+    let parts = printed.components(separatedBy: "\nrunning:\n")
+    let frames = parts[0].split(separator: "\n").filter { $0.hasPrefix("#") && !$0.hasPrefix("#\(lazy.id) \"") }
+    // The innermost frame is that of the switch, and not the one in which the thread reads.
+    #expect(frames.first?.contains("cco_jump") == true, "\(printed)")
+    #expect(frames.contains { $0.contains("park") } && !frames.contains { $0.contains("$s8StackZoo") }, "\(printed)")
+    #expect(parts.last?.contains(#/ "runs" running on thread \d+ \(LWP \d+\), launched at /#) == true, "\(printed)")
+    #expect(parts.last?.contains("closure") == true, "\(printed)")
+  }
+
+  /// gcore alone gives up a mapping at the first guard.
+  @Test func `a core that gdb writes has the coroutines`() throws {
+    let zoo = try Zoo(stripped: "-g")
+    let count = zoo.text.split(separator: "\n").compactMap(Self.parse).count
+    let core = FileManager.default.temporaryDirectory.appending(path: "coroutine-zoo-gcore-\(getpid())")
+    defer { try? FileManager.default.removeItem(at: core) }
+    let written = try Self.gdb(["-p", "\(zoo.process.processIdentifier)"], ["coroutine gcore \(core.path())"])
+    defer { zoo.end() }
+    guard written.contains("pages of stacks written into it") else { return }
+    let printed = try Self.gdb([zoo.program.path(), core.path()], ["info coroutines", "coroutine all bt"])
+    #expect(printed.contains("\(count) of \(count) coroutines with a stack"), "\(printed)")
+    #expect(printed.contains("park"), "\(printed)")
+  }
+
+  /// Valgrind ends at the debug information of Swift.
+  @Test(.enabled(if: FileManager.default.isExecutableFile(atPath: "/usr/bin/valgrind")))
+  func `Valgrind reports nothing of a program, with the suppressions of the docs`() throws {
+    let zoo = try Zoo(stripped: "-g")
+    zoo.end()
+    let root = URL(filePath: #filePath).deletingLastPathComponent().appending(path: "../../..")
+    let process = Process()
+    let output = Pipe()
+    process.executableURL = URL(filePath: "/usr/bin/valgrind")
+    process.arguments = [
+      "--suppressions=\(root.standardized.path())/docs/valgrind.supp", "--error-exitcode=9", zoo.program.path(),
+    ]
+    process.environment = ProcessInfo.processInfo.environment.merging(["SWIFT_BACKTRACE": "enable=no"]) { $1 }
+    process.standardInput = FileHandle.nullDevice
+    process.standardOutput = FileHandle.nullDevice
+    process.standardError = output
+    try process.run()
+    let text = String(decoding: output.fileHandleForReading.readDataToEndOfFile(), as: UTF8.self)
+    process.waitUntilExit()
+    #expect(process.terminationStatus == 0 && text.contains("ERROR SUMMARY: 0 errors"), "\(text)")
   }
 
   @Test func `nearly all stacks are equal to gdb's, frame for frame, and no frame is false`() throws {
