@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 // Import slots. A loaded object reaches a function of another one through a slot in its own memory, which the dynamic
-// linker fills. Four kinds of slots are replaced, once, and stay so; on a thread that drives no world each of the
+// linker fills. Five kinds of slots are replaced, once, and stay so; on a thread that drives no world each of the
 // replacements costs a load of a thread-local and a jump.
 //
 //   hops      swift_task_switch. Compiled code calls it before it continues on another executor. Swift then runs an
@@ -20,7 +20,9 @@
 //   clocks    clock_gettime, in the program, in libswift_Concurrency and in Foundation. Not in libdispatch and libc:
 //             their own waits need the real time.
 //   births    swift_task_create, to say where a Task comes from.
-//   exits     what continues on a thread outside of the world: Dispatch, new threads. They are reported and called.
+//   locks     pthread_mutex_lock in libswift_Concurrency: two steps that use one AsyncStream depend on each other.
+//   exits     what continues on a thread outside of the world: Dispatch, new threads. They are reported and called,
+//             unless the world takes what was to run.
 //
 // Everything here depends on how Swift 6.3 works inside. CoroutineTesting therefore proves each effect before it relies
 // on it (AsyncExecutors.swift), and refuses async worlds where one fails.
@@ -46,6 +48,7 @@ WEAK extern SWIFT void **swift_task_suspend(void);
 WEAK extern SWIFT void swift_task_enqueueTaskOnExecutor(void *, executor);
 WEAK extern SWIFT uint64_t swift_task_getJobTaskId(void *);
 WEAK extern SWIFT void swift_task_cancel(void *);
+WEAK extern SWIFT void *swift_task_getCurrent(void);
 WEAK extern void *swift_retain(void *);
 WEAK extern void swift_release(void *);
 
@@ -71,13 +74,12 @@ void caw_run(void *job, bool is_main) {
     swift_job_run_on_serial_and_task_executor(job, none, none);
 }
 
-void caw_run_as(void *task, void *identity, uintptr_t implementation) {
-  swift_job_run(task, (executor){identity, implementation});
-}
-
 void caw_enqueue(void *task, void *identity, uintptr_t implementation) {
   swift_task_enqueueTaskOnExecutor(task, (executor){identity, implementation});
 }
+
+void *caw_main(void) { return swift_task_getMainExecutor().identity; }
+void *caw_current_task(void) { return swift_task_getCurrent ? swift_task_getCurrent() : NULL; }
 
 bool caw_is_main(void *identity) { return identity && identity == swift_task_getMainExecutor().identity; }
 
@@ -89,8 +91,10 @@ bool caw_is_custom(void *identity, uintptr_t implementation) {
 // Words of a job: the object's two, two of the executor, flags and number, two more, the function that resumes it, its
 // context. Of a Task: the status after those (ActiveTaskStatus).
 enum { FLAGS = 4, RESUME = 7, RESUME_CONTEXT = 8, STATUS = 12 };
+// Of an actor's own job: the actor, after the words of a job.
+enum { ACTOR = 8 };
 enum { CHILD = 1 << 24, ASYNC_LET = 1 << 28 };
-enum { IS_CANCELLED = 0x100, IS_ENQUEUED = 0x1000, HAS_ENDED = 0x2000 };
+enum { IS_CANCELLED = 0x100, IS_ENQUEUED = 0x1000, HAS_ENDED = 0x2000, HAS_PREFERENCE = 0x8000 };
 
 static uint32_t flags(void *job) { return (uint32_t)((uint64_t *)job)[FLAGS]; }
 static uint64_t status(void *task) { return __atomic_load_n((uint64_t *)task + STATUS, __ATOMIC_RELAXED); }
@@ -109,7 +113,16 @@ bool caw_has_gone(void *task, uint64_t id) {
 }
 
 bool caw_is_cancelled(void *task) { return status(task) & IS_CANCELLED; }
+bool caw_has_preference(void *task) { return status(task) & HAS_PREFERENCE; }
 bool caw_is_enqueued(void *task) { return status(task) & IS_ENQUEUED; }
+void *caw_actor(void *job) { return ((void **)job)[ACTOR]; }
+
+void caw_enqueue_outside(void *task, void *identity, uintptr_t implementation) {
+  void *world = caw_exchange(NULL);
+  caw_enqueue(task, identity, implementation);
+  caw_exchange(world);
+}
+
 void caw_retain(void *task) { swift_retain(task); }
 void caw_release(void *task) { swift_release(task); }
 void caw_cancel(void *task) { swift_task_cancel(task); }
@@ -151,6 +164,25 @@ static SWIFT created create_task(size_t flags, void *options, const void *type, 
   }
   return task;
 }
+
+// ---- locks of streams
+
+static int (*real_lock)(pthread_mutex_t *);
+// Where the function continues that locks a stream; 0 while unknown: then each lock may be one of a stream.
+static uintptr_t stream_lock;
+static __thread bool learns;
+
+static int lock_mutex(pthread_mutex_t *mutex) {
+  if (current) {
+    uintptr_t caller = (uintptr_t)__builtin_return_address(0), known = __atomic_load_n(&stream_lock, __ATOMIC_RELAXED);
+    if (learns && !known) __atomic_store_n(&stream_lock, caller, __ATOMIC_RELAXED);
+    if (!known || caller == known) calls.used(current, mutex);
+  }
+  return real_lock(mutex);
+}
+
+void caw_learn_stream(bool begins) { learns = begins; }
+bool caw_knows_streams(void) { return __atomic_load_n(&stream_lock, __ATOMIC_RELAXED); }
 
 // ---- hops
 
@@ -195,9 +227,8 @@ static int virtual_clock(clockid_t clock, struct timespec *time) {
 // All of them have at most five parameters, each of them a word.
 typedef long (*any_function)(long, long, long, long, long);
 #define EXITS(X)                                                                                                       \
-  X(dispatch_async) X(dispatch_async_f) X(dispatch_after) X(dispatch_after_f) X(dispatch_group_async)                  \
-  X(dispatch_group_async_f) X(dispatch_group_notify) X(dispatch_barrier_async) X(dispatch_barrier_async_f)             \
-  X(dispatch_apply) X(dispatch_apply_f)
+  X(dispatch_after) X(dispatch_after_f) X(dispatch_group_async) X(dispatch_group_async_f) X(dispatch_group_notify)     \
+  X(dispatch_barrier_async) X(dispatch_barrier_async_f) X(dispatch_apply) X(dispatch_apply_f)
 #define EXIT(name)                                                                                                     \
   static any_function real_##name;                                                                                     \
   static long leave_by_##name(long a, long b, long c, long d, long e) {                                                \
@@ -206,6 +237,33 @@ typedef long (*any_function)(long, long, long, long, long);
   }
 EXITS(EXIT)
 EXIT(pthread_create)
+
+WEAK extern void *_Block_copy(const void *);
+WEAK extern void _Block_release(const void *);
+typedef void (*work_function)(void *);
+// Words of a block: its class, its flags, the function, which gets the block.
+enum { INVOKE = 2 };
+
+static void (*real_dispatch_async)(void *, void *);
+static void leave_by_dispatch_async(void *queue, void *block) {
+  if (current && calls.takes_work(current, "dispatch_async") && _Block_copy) {
+    void **copy = _Block_copy(block);
+    calls.take_work(current, queue, copy, copy[INVOKE], true);
+  } else {
+    real_dispatch_async(queue, block);
+  }
+}
+
+static void (*real_dispatch_async_f)(void *, void *, void *);
+static void leave_by_dispatch_async_f(void *queue, void *context, void *function) {
+  if (current && calls.takes_work(current, "dispatch_async_f"))
+    calls.take_work(current, queue, context, function, false);
+  else
+    real_dispatch_async_f(queue, context, function);
+}
+
+void caw_work(void *context, void *function) { ((work_function)function)(context); }
+void caw_release_block(void *block) { _Block_release(block); }
 
 // ---- traps
 
@@ -231,7 +289,7 @@ static void handle_traps(void) {
 
 // ---- slots
 
-enum { HOP, CLOCK, EXIT, THREAD };
+enum { HOP, CLOCK, LOCK, EXIT, THREAD };
 typedef struct {
   const char *name;
   void *replacement;
@@ -244,7 +302,9 @@ static const replaced table[] = {
     {"swift_task_switch", (void *)switch_task, (void **)&real_switch, HOP},
     {"swift_task_create", (void *)create_task, (void **)&real_create, HOP},
     {"clock_gettime", (void *)virtual_clock, (void **)&real_clock, CLOCK},
-    EXITS(ROW){"pthread_create", (void *)leave_by_pthread_create, (void **)&real_pthread_create, THREAD}};
+    {"pthread_mutex_lock", (void *)lock_mutex, (void **)&real_lock, LOCK},
+    ROW(dispatch_async) ROW(dispatch_async_f) EXITS(ROW) //
+    {"pthread_create", (void *)leave_by_pthread_create, (void **)&real_pthread_create, THREAD}};
 enum { COUNT = sizeof table / sizeof *table };
 
 static caw_slots slots;
@@ -258,6 +318,7 @@ static bool is_meant(const char *object, int kind) {
   case HOP: return true;
   case CLOCK:
     return is_program(object) || strstr(file, "libswift_Concurrency") || strstr(file, "Foundation");
+  case LOCK: return strstr(file, "libswift_Concurrency");
   // Not of the program: the runtime of coroutines is linked into it, and begins threads of its own.
   case THREAD: return !is_program(object) && strstr(file, "Foundation");
   default:
@@ -292,7 +353,7 @@ static void look(struct dl_phdr_info *info, const ElfW(Rela) *all, size_t bytes,
       if (strcmp(name, table[k].name) || !is_meant(info->dlpi_name, table[k].kind) || !*table[k].real) continue;
       void **slot = (void **)(info->dlpi_addr + all[i].r_offset);
       if (*slot != table[k].replacement) replace(slot, table[k].replacement, info);
-      if (table[k].replacement == (void *)create_task) continue;
+      if (table[k].replacement == (void *)create_task || table[k].kind == LOCK) continue;
       *(table[k].kind == HOP ? &slots.hops : table[k].kind == CLOCK ? &slots.clocks : &slots.exits) += 1;
     }
   }

@@ -106,25 +106,38 @@ enum AsyncExecutors {
       hop: { world, task, identity, implementation in
         AsyncTasks.at(world).hop(task, identity, implementation)
       },
-      now: { world in Int64(clamping: AsyncTasks.at(world).now) },
+      now: { world in Int64(clamping: AsyncTasks.at(world).readClock()) },
       leave: { world, function in AsyncTasks.at(world).leave(String(cString: function)) },
+      takes_work: { world, function in AsyncTasks.at(world).takesWork(of: String(cString: function)) },
+      take_work: { world, queue, context, function, isBlock in
+        AsyncTasks.at(world).take(AsyncWork(queue: queue, context: context, function: function, isBlock: isBlock))
+      },
       created: { world, task, callers, count in
         AsyncTasks.at(world).created(task, UnsafeBufferPointer(start: callers, count: Int(count)))
       },
+      used: { world, object in AsyncTasks.at(world).uses(object) },
       trapped: { world in AsyncTasks.at(world).trapped() }
     )
   }
 
   private static let replaced: Bool = {
     _createExecutors(factory: Factory.self)
-    return Task<Never, Never>.defaultExecutor is DefaultExecutor && MainActor.executor is MainExecutorOfWorlds
+    return areReplaced
   }()
+
+  private static var areReplaced: Bool {
+    Task<Never, Never>.defaultExecutor is DefaultExecutor && MainActor.executor is MainExecutorOfWorlds
+  }
 
   /// Installs what worlds with async code need, also into objects that were loaded meanwhile; returns why they are
   /// refused, nil if they are not.
   ///
   /// Any thread; the first call proves the effects by worlds of its own.
-  static func install() -> String? { refusal ?? reason(of: findSlots()) }
+  static func install() -> String? { refusal ?? reason(of: findSlots()) ?? (areReplaced ? nil : notReplaced) }
+
+  private static let notReplaced =
+    "Swift's default executor could not be replaced, because another tool has replaced it, or because this version of "
+    + "Swift is not known (6.3 is): run the tests without that tool, or with that version"
 
   private static func findSlots() -> caw_slots {
     var calls = callbacks
@@ -143,10 +156,7 @@ enum AsyncExecutors {
   private static let refusal: String? = {
     let slots = findSlots()
     if let reason = reason(of: slots) { return reason }
-    guard replaced else {
-      return "Swift's default executor could not be replaced, because another tool has replaced it, or because this "
-        + "version of Swift is not known (6.3 is): run the tests without that tool, or with that version"
-    }
+    guard replaced else { return notReplaced }
     return AsyncProof.failure.map {
       "\($0), which a world needs: this version of Swift is not known (6.3 is), or another tool has replaced the "
         + "executors: run the tests with that version, without that tool"
@@ -183,6 +193,10 @@ private enum AsyncProof {
         seen.hops = (AsyncTasks.current?.hops ?? 0) > hops
         seen.main = await visitMain()
         await Task.yield()
+        let (_, continuation) = AsyncStream<Int>.makeStream()
+        caw_learn_stream(true)
+        continuation.yield(1)
+        caw_learn_stream(false)
         seen.joined = await Task.detached { 1 }.value == 1
       }
     } catch {

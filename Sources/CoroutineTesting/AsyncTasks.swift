@@ -2,7 +2,7 @@ import CAsyncWorlds
 internal import CLinux
 import Coroutine
 import Glibc
-import Synchronization
+package import Synchronization
 
 // The Tasks of a world with async code.
 //
@@ -48,8 +48,21 @@ final class AsyncTasks: SimulatedTasks {
   @exclusivity(unchecked) private var continuations: [(job: UnsafeMutableRawPointer, isMain: Bool)] = []
   /// Sorted, the last one is due first; of equal ones the first to be set.
   @exclusivity(unchecked) private var timers: [(due: UInt64, job: UnsafeMutableRawPointer, isMain: Bool)] = []
+  /// Whether the world takes what its code gives to queues (World.includeDispatch).
+  @exclusivity(unchecked) var includesDispatch = false
+  /// The work of each queue, in its order; the first one is a candidate, whose number is in `work`.
+  @exclusivity(unchecked) private var queues: [UnsafeMutableRawPointer: [AsyncWork]] = [:]
+  @exclusivity(unchecked) private var work: [UInt64: UnsafeMutableRawPointer] = [:]
+  /// The Tasks that have not ended, if the world needs footprints.
+  @exclusivity(unchecked) private var watched: [WatchedTask] = []
   /// The number of hops that were seen.
   @exclusivity(unchecked) private(set) var hops = 0
+  /// The Tasks that were created, and not seen since: their first part waits in an actor's own queue.
+  @exclusivity(unchecked) private var unseen: Set<UInt64> = []
+  /// The actors whose own jobs are candidates.
+  @exclusivity(unchecked) private var listedActors: [UnsafeMutableRawPointer] = []
+  /// How often the current step has asked for the time.
+  @exclusivity(unchecked) private var clockReads = 0
   @exclusivity(unchecked) private var hasLock = false
   @exclusivity(unchecked) private var outer: UnsafeMutableRawPointer?
 
@@ -100,7 +113,10 @@ final class AsyncTasks: SimulatedTasks {
       }
       Self.exclusion.unlock()
     }
-    (live, records, others) = ([], [:], [])
+    // In any order: their blocks do not run any more.
+    for work in queues.values.joined() { work.release() }
+    (queues, work) = ([:], [:])
+    (live, records, others, watched) = ([], [:], [], [])
   }
 
   private static let exclusion = AsyncLock()
@@ -114,6 +130,21 @@ final class AsyncTasks: SimulatedTasks {
   }
 
   var now: UInt64 { world.now }
+
+  /// The time, as code of the world asks for it.
+  ///
+  /// Time passes between steps only. So a loop that waits for it within one would never end, and nothing can take the
+  /// world's thread out of it.
+  func readClock() -> UInt64 {
+    clockReads += 1
+    if clockReads > Self.mostClockReads {
+      report("waits for the clock in a loop without an await, and time passes only between steps")
+      abort()
+    }
+    return now
+  }
+
+  private static var mostClockReads: Int { 10_000_000 }
 
   // MARK: Threads outside
 
@@ -158,6 +189,31 @@ final class AsyncTasks: SimulatedTasks {
     fail("\(task) calls \(function), and what that begins runs outside of the world")
   }
 
+  /// Whether the world takes work that its code is about to give to a queue; if not, the run fails.
+  func takesWork(of function: String) -> Bool {
+    if includesDispatch, world.runningTask != nil { return true }
+    leave(function)
+    return false
+  }
+
+  /// Adds work of a queue; each queue runs one at a time, in the order of these calls.
+  func take(_ work: AsyncWork) {
+    queues[work.queue, default: []].append(work)
+    if queues[work.queue]?.count == 1 { list(work) }
+  }
+
+  private func list(_ work: AsyncWork) {
+    let candidate = addOther(work.queue)
+    self.work[candidate.id] = work.queue
+    world.add(candidate, on: nil)
+  }
+
+  private func runWork(of queue: UnsafeMutableRawPointer) {
+    if let work = queues[queue]?.first { work.run() }
+    queues[queue]?.removeFirst()
+    if let next = queues[queue]?.first { list(next) } else { queues[queue] = nil }
+  }
+
   private func fail(_ wait: String) { world.fail(World.realWait(wait)) }
 
   // MARK: Jobs
@@ -168,6 +224,7 @@ final class AsyncTasks: SimulatedTasks {
     if !hasLock { lock() }
     count += 1
     let task = SimulatedTask(self, job, id: Candidate.firstTask | count, key: key)
+    if world.footprints != nil { watch(task) }
     records[key] = task
     Self.owners.withLock { $0?[key] = () }
     if !caw_is_async_let(job) {
@@ -179,8 +236,10 @@ final class AsyncTasks: SimulatedTasks {
 
   /// Records where a Task was created; for a report only, because it costs as much as a step.
   func created(_ job: UnsafeMutableRawPointer, _ callers: UnsafeBufferPointer<UInt>) {
-    guard isTraced, caw_job_kind(job) == Int32(CAW_TASK.rawValue) else { return }
-    sites[caw_id(job)] = Array(callers)
+    guard caw_job_kind(job) == Int32(CAW_TASK.rawValue) else { return }
+    let key = caw_id(job)
+    if records[key] == nil { unseen.insert(key) }
+    if isTraced { sites[key] = Array(callers) }
   }
 
   /// Prints the schedule; called in a signal's handler, after which the process ends.
@@ -192,6 +251,16 @@ final class AsyncTasks: SimulatedTasks {
     let task = world.runningTask.map(title) ?? "a coroutine"
     let text = "\nThe code under test \(what), in \(task) after \(policy.choices.count) choices.\nCO_REPLAY=\(token)\n"
     _ = text.withCString { write(2, $0, strlen($0)) }
+  }
+
+  /// Makes a candidate that is no Task.
+  private func addOther(_ job: UnsafeMutableRawPointer) -> SimulatedTask {
+    if !hasLock { lock() }
+    count += 1
+    let other = SimulatedTask(self, job, id: Candidate.noJob | Candidate.firstTask | count, key: 0)
+    others.append(other)
+    world.footprints?.isUniversal = true
+    return other
   }
 
   func enqueue(_ job: UnsafeMutableRawPointer, _ isMain: Bool) {
@@ -207,24 +276,39 @@ final class AsyncTasks: SimulatedTasks {
     let task: SimulatedTask
     if kind == Int32(CAW_TASK.rawValue) {
       task = record(of: job)
+      world.footprints?.touch(task)
     } else {
-      if !hasLock { lock() }
-      count += 1
-      task = SimulatedTask(self, job, id: Candidate.noJob | Candidate.firstTask | count, key: 0)
-      others.append(task)
+      task = addOther(job)
+      if kind == Int32(CAW_ACTOR.rawValue) { listedActors.append(caw_actor(job)) }
     }
     task.job = job
     task.isMain = isMain
     task.target = nil
-    world.add(task)
+    world.add(task, on: isMain ? caw_main() : nil)
   }
 
   func hop(_ job: UnsafeMutableRawPointer, _ identity: UnsafeMutableRawPointer?, _ implementation: UInt) {
     hops += 1
+    if isForeign(job) {
+      let task = world.runningTask.map(title) ?? "a coroutine"
+      fail("a Task of outside has continued in a step of \(task), because both use one actor")
+      return caw_enqueue_outside(job, identity, implementation)
+    }
     let task = record(of: job)
     task.target = (identity, implementation)
-    if let other = hopping { world.add(other) }
+    if let other = hopping { world.add(other, on: other.target?.identity) }
     hopping = task
+    guard world.footprints != nil else { return }
+    world.hops(task, to: identity)
+    // It has run in another one's step, as the next one in an actor's own queue does.
+    if world.runningTask !== task { world.footprints?.isUniversal = true }
+  }
+
+  /// Whether a Task that runs in a step of the world is none of its own.
+  private func isForeign(_ task: UnsafeMutableRawPointer) -> Bool {
+    let key = caw_id(task)
+    // Nothing tells of the creation of an `async let`.
+    return records[key] == nil && unseen.remove(key) == nil && !caw_is_async_let(task)
   }
 
   func sleep(_ job: UnsafeMutableRawPointer, _ nanoseconds: UInt64, _ isMain: Bool) {
@@ -241,17 +325,26 @@ final class AsyncTasks: SimulatedTasks {
   func run(_ task: SimulatedTask) {
     AsyncWatch.stepBegins()
     defer { AsyncWatch.stepEnds() }
+    clockReads = 0
     if let (identity, implementation) = task.target {
       task.target = nil
       continueOn(task, identity, implementation)
+    } else if let queue = work.removeValue(forKey: task.id) {
+      runWork(of: queue)
     } else {
+      if !Candidate.isTask(task.id), caw_job_kind(task.job) == Int32(CAW_ACTOR.rawValue) {
+        let actor = caw_actor(task.job)
+        listedActors.removeAll { $0 == actor }
+      }
       caw_run(task.job, task.isMain)
     }
   }
 
   private func continueOn(_ task: SimulatedTask, _ identity: UnsafeMutableRawPointer?, _ implementation: UInt) {
     if caw_is_main(identity) { return caw_run(task.job, true) }
-    if let identity, caw_is_custom(identity, implementation), !SimulatedWorld.isOfCoroutines(identity) {
+    if !includesDispatch, let identity, caw_is_custom(identity, implementation),
+      !SimulatedWorld.isOfCoroutines(identity)
+    {
       fail(
         "\(title(of: task)) continues on \(Self.name(of: identity, implementation)), an executor of the program's own"
       )
@@ -261,6 +354,14 @@ final class AsyncTasks: SimulatedTasks {
     let jobs = arrived ?? []
     arrived = nil
     for (job, isMain) in jobs { caw_run(job, isMain) }
+    // The actor has taken the Task into its queue, because it runs already: in a job of the world, or on a thread of
+    // outside. A preference may have taken the actor's job elsewhere.
+    if jobs.isEmpty, let identity, !caw_is_custom(identity, implementation), !listedActors.contains(identity),
+      !caw_has_preference(task.job)
+    {
+      let actor = Self.name(of: identity, implementation)
+      fail("\(title(of: task)) continues on \(actor), which runs outside of the world")
+    }
   }
 
   func gather() {
@@ -278,6 +379,45 @@ final class AsyncTasks: SimulatedTasks {
     while let last = timers.last, last.due <= now {
       timers.removeLast()
       caw_run(last.job, last.isMain)
+    }
+  }
+
+  // MARK: Footprints
+  //
+  // What a step of a Task touches, so that a search may leave out orders of steps that do not depend on each other
+  // (Sharing.waits): the actor on which it runs, itself, each Task that it resumes, each stream that it uses, and the
+  // parent of a child that ends in it, the only one that sees that. A step depends on every other one if it creates a
+  // Task, because Tasks are numbered; if an unstructured Task ends in it, whose value anyone may ask for; if a Task is
+  // cancelled in it; and if it is one of an actor's own queue, in which any Task may run.
+
+  private func watch(_ task: SimulatedTask) {
+    world.footprints?.isUniversal = true
+    let creator = caw_is_child(task.job) ? caw_current_task() : nil
+    let parent = creator.flatMap { $0 == task.job ? nil : records[caw_id($0)] }
+    watched.append(WatchedTask(task: task, parent: parent, isInParent: caw_is_async_let(task.job)))
+  }
+
+  func uses(_ object: UnsafeMutableRawPointer) {
+    if world.footprints != nil { world.touches(UInt(bitPattern: object)) }
+  }
+
+  func stepFinished(_ id: UInt64) {
+    var index = 0
+    while index < watched.count {
+      let (task, parent) = (watched[index].task, watched[index].parent)
+      if watched[index].isInParent ? caw_has_gone(task.job, task.key) : caw_has_ended(task.job) {
+        watched.remove(at: index)
+        if task.id == id, let parent { world.footprints?.touch(parent) } else { world.footprints?.isUniversal = true }
+        continue
+      }
+      if watched[index].isInParent {
+        // The end of its scope cancels it, and then waits.
+        if parent == nil || parent?.id == id && hopping !== parent { world.footprints?.isUniversal = true }
+      } else if watched[index].isCancelled != caw_is_cancelled(task.job) {
+        watched[index].isCancelled.toggle()
+        world.footprints?.isUniversal = true
+      }
+      index += 1
     }
   }
 
@@ -333,7 +473,8 @@ final class AsyncTasks: SimulatedTasks {
   }
 
   func title(of task: SimulatedTask) -> String {
-    Candidate.isTask(task.id) ? "Task \(task.id & ~Candidate.firstTask)" : "an actor's own queue"
+    if Candidate.isTask(task.id) { return "Task \(task.id & ~Candidate.firstTask)" }
+    return work[task.id] == nil ? "an actor's own queue" : "a queue"
   }
 
   func name(of task: SimulatedTask) -> String? {
@@ -370,6 +511,30 @@ final class AsyncTasks: SimulatedTasks {
   }
 }
 
+/// A block, or a function with its argument, that was given to a queue.
+struct AsyncWork {
+  let queue: UnsafeMutableRawPointer
+  let context: UnsafeMutableRawPointer?
+  let function: UnsafeMutableRawPointer
+  let isBlock: Bool
+
+  func run() {
+    caw_work(context, function)
+    release()
+  }
+
+  func release() { if isBlock, let context { caw_release_block(context) } }
+}
+
+/// A Task whose ends and cancellations are looked for after each step.
+private struct WatchedTask {
+  let task: SimulatedTask
+  let parent: SimulatedTask?
+  /// Whether it lies in its parent, which `async let` has begun.
+  let isInParent: Bool
+  var isCancelled = false
+}
+
 /// A lock that a thread holds over the runs of other code; not a spin lock, because a world may last for seconds.
 private final class AsyncLock: @unchecked Sendable {
   // Sound because the mutex is used by its functions alone.
@@ -379,17 +544,19 @@ private final class AsyncLock: @unchecked Sendable {
   func unlock() { pthread_mutex_unlock(mutex) }
 }
 
-/// Finds a step that blocks the thread of the world for ever: one that waits for a lock of a thread, which another Task
-/// has taken and holds over an await.
+/// Finds a step that never ends: one that waits for a lock of a thread, which another Task has taken and holds over an
+/// await, or one that computes for ever, as a loop does over what is always ready.
 ///
 /// A thread of its own looks once in a second. It ends the process, because nothing can take the world's thread out of
 /// the wait; so does the step before it, which has printed the schedule.
-enum AsyncWatch {
+package enum AsyncWatch {
   /// The number of steps' beginnings and ends; odd during a step.
   private static let mark = Atomic<UInt>(0)
-  private static let watched = Guarded<(tasks: UInt, thread: Int32)?>(nil)
+  private static let watched = Guarded<(tasks: UInt, thread: Int32, clock: clockid_t)?>(nil)
   /// For how many seconds a step may block its thread.
   static let limit = Atomic<Int>(10)
+  /// For how many seconds a step may compute, in time of the processor.
+  package static let mostComputing = Atomic<Int>(30)
 
   // One thread at a time drives a world with async code.
   static func stepBegins() { mark.store(mark.load(ordering: .relaxed) | 1, ordering: .relaxed) }
@@ -398,21 +565,38 @@ enum AsyncWatch {
   static func watch(_ tasks: AsyncTasks?) {
     _ = thread
     let thread = clinux_thread_id()
+    var clock = clockid_t()
+    pthread_getcpuclockid(pthread_self(), &clock)
     let address = tasks.map { UInt(bitPattern: Unmanaged.passUnretained($0).toOpaque()) }
-    watched.withLock { $0 = address.map { ($0, thread) } }
+    watched.withLock { $0 = address.map { ($0, thread, clock) } }
   }
 
   private static let thread = DetachedThread.start("world-watch") { look() }
 
   private static func look() {
-    var (seen, since) = (UInt(0), 0)
+    var (seen, since, start) = (UInt(0), 0, 0)
     while true {
       sleep(1)
       let now = mark.load(ordering: .relaxed)
       watched.withLock { watched in
-        let call = watched.map { clinux_thread_call("/proc/self/task", $0.thread) } ?? -1
-        guard let watched, now == seen, now & 1 == 1, call >= 0 || call == CLINUX_THREAD_SLEEPS.rawValue else {
-          (seen, since) = (now, 0)
+        guard let watched else { return }
+        // Of the thread, which is there as long as it is watched.
+        var used = timespec()
+        clock_gettime(watched.clock, &used)
+        guard now == seen, now & 1 == 1 else {
+          (seen, since, start) = (now, 0, used.tv_sec)
+          return
+        }
+        if used.tv_sec - start >= mostComputing.load(ordering: .relaxed) {
+          UnsafeMutableRawPointer(bitPattern: watched.tasks).map(AsyncTasks.at)?.report(
+            "has computed for \(used.tv_sec - start) s without a suspension (does it go through a sequence that is "
+              + "always ready? In a world nothing else runs meanwhile)"
+          )
+          abort()
+        }
+        let call = clinux_thread_call("/proc/self/task", watched.thread)
+        guard call >= 0 || call == CLINUX_THREAD_SLEEPS.rawValue else {
+          since = 0
           return
         }
         since += 1

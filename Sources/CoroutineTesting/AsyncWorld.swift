@@ -54,6 +54,17 @@ extension World {
   }
 }
 
+extension World {
+  /// Takes what the async code of the calling world gives to `DispatchQueue.async` into the world, from here on.
+  ///
+  /// For actors whose executors are on queues: without this, the first job of one fails the run with
+  /// ``RealWaitError``. Each block is a step, on the world's thread. A queue runs its blocks one at a time, first in,
+  /// first out; also a concurrent one. `dispatchPrecondition(condition: .onQueue(_:))` traps in them. `asyncAfter`,
+  /// groups, barriers, and executors with threads of their own fail the run as before. Never suspends. It has no effect
+  /// outside of a world, and for code of coroutines.
+  public static func includeDispatch() { AsyncTasks.current?.includesDispatch = true }
+}
+
 /// The result of the body's Task.
 private final class AsyncOutcome: @unchecked Sendable {
   // Sound because the world's thread runs the Task.
@@ -94,12 +105,14 @@ private final class AsyncOutcome: @unchecked Sendable {
 /// - Parameters:
 ///   - strategy: How schedules are chosen. The environment variable `CO_REPLAY`, if it is set, replaces it by the
 ///     schedule of that token.
+///   - sharing: What the Tasks of `body` share, for `exhaustive`.
 ///   - timeLimit: The time of the world that may pass in one run; nil means no limit.
 ///   - body: The code to test. Each run calls it in a Task of a new world.
 /// - Returns: The number of runs, and the first failure, shrunk.
 @_disfavoredOverload
 public func explore(
   _ strategy: Exploration.Strategy,
+  sharing: Exploration.Sharing = .memory,
   timeLimit: Duration? = nil,
   _ body: @escaping @Sendable () async throws -> Void
 ) -> Exploration {
@@ -109,7 +122,7 @@ public func explore(
   if AsyncTasks.current != nil {
     return Exploration(World.AsyncWorldError(reason: AsyncTasks.nested))
   }
-  return OtherThread.run { exploreBody(strategy, .memory, timeLimit, .async(body)) }
+  return OtherThread.run { exploreBody(strategy, sharing, timeLimit, .async(body)) }
 }
 
 extension Exploration {

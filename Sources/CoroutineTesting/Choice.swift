@@ -82,5 +82,5 @@ class Chooser {
   /// Whether the world records which objects each step touches, and calls `stepFinished`.
   var tracksSharing: Bool { false }
   /// Called after each step if `tracksSharing` is true; see ``WorldPolicy``.
-  func stepFinished(_ id: UInt64, isUniversal: Bool, _ isDependent: (UInt64) -> Bool) {}
+  func stepFinished(_ id: UInt64, isUniversal: Bool, tasks: [UInt64], _ isDependent: (UInt64) -> Bool) {}
 }

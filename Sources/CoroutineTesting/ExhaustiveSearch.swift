@@ -25,6 +25,8 @@ final class ExhaustiveSearch: Chooser {
     var id: UInt64
     /// Whether its next step depends on every other step.
     var isUniversal: Bool
+    /// The Tasks that its next step touches.
+    var tasks: [UInt64]
   }
 
   private struct Node {
@@ -45,6 +47,8 @@ final class ExhaustiveSearch: Chooser {
     var sleepers: [Sleeper] = []
     /// Whether the step that followed the answer depends on every other step.
     var isUniversal = false
+    /// The Tasks that this step touches.
+    var tasks: [UInt64] = []
     /// Whether the bound has excluded schedules after the current answer.
     var isCut = false
     /// Whether the bound has excluded schedules after any answer.
@@ -103,7 +107,7 @@ final class ExhaustiveSearch: Chooser {
       // Field by field: a copy of the node would retain its arrays.
       if path[position].fingerprint == question.fingerprint {
         if findsSleepers, question.kind == .next { asleep = path[position].sleepers }
-        return path[position].chosen
+        return timePasses(question, path[position].chosen)
       }
       if firstDifference == nil {
         let other = "answer \(path[position].chosen) of \(path[position].count)"
@@ -136,16 +140,28 @@ final class ExhaustiveSearch: Chooser {
     }
     if node.wasCut { hasCut = true }
     path.append(node)
-    return node.chosen
+    return timePasses(question, node.chosen)
   }
 
-  override func stepFinished(_ id: UInt64, isUniversal: Bool, _ isDependent: (UInt64) -> Bool) {
-    if let asked { path[asked].isUniversal = path[asked].isUniversal || isUniversal }
+  /// Wakes all if the answer lets time pass, which is no step of any of them, and depends on each.
+  private func timePasses(_ question: Question, _ answer: Int) -> Int {
+    if question.kind == .late, answer != 0 { asleep = [] }
+    return answer
+  }
+
+  override func stepFinished(_ id: UInt64, isUniversal: Bool, tasks: [UInt64], _ isDependent: (UInt64) -> Bool) {
+    if let asked {
+      path[asked].isUniversal = path[asked].isUniversal || isUniversal
+      path[asked].tasks = tasks
+    }
     asked = nil
     if asleep.isEmpty { return }
     // A sleeping coroutine ran because no other one could.
     if asleep.contains(where: { $0.id == id }) { isRedundant = true }
-    asleep.removeAll { $0.id == id || isUniversal || $0.isUniversal || isDependent($0.id) }
+    asleep.removeAll { sleeper in
+      sleeper.id == id || isUniversal || sleeper.isUniversal || sleeper.tasks.contains { tasks.contains($0) }
+        || isDependent(sleeper.id)
+    }
   }
 
   /// Prepares the next run; returns false if every schedule has been tried.
@@ -160,11 +176,12 @@ final class ExhaustiveSearch: Chooser {
     }
     while var node = path.popLast() {
       if node.count > 0, !node.ids.isEmpty, !node.isCut {
-        node.sleepers.append(Sleeper(id: node.ids[node.chosen], isUniversal: node.isUniversal))
+        node.sleepers.append(Sleeper(id: node.ids[node.chosen], isUniversal: node.isUniversal, tasks: node.tasks))
       }
       node.wasCut = node.wasCut || node.isCut
       node.isCut = false
       node.isUniversal = false
+      node.tasks = []
       let hasNext = node.choose(from: node.chosen + 1, bound)
       if node.wasCut { hasCut = true }
       if hasNext {

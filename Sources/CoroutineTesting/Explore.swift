@@ -64,7 +64,7 @@ func exploreBody(
 /// Runs `body` in simulated worlds, once for each schedule of `strategy`, until one fails; a function of two parameters
 /// for programs that store it or pass it on.
 ///
-/// It does what ``explore(_:sharing:timeLimit:_:)`` does with its defaults.
+/// It does what ``explore(_:sharing:timeLimit:_:)-3zi3g`` does with its defaults.
 public func explore(_ strategy: Exploration.Strategy, _ body: @Sendable () throws -> Void) -> Exploration {
   explore(strategy, sharing: .memory, timeLimit: nil, body)
 }

@@ -73,8 +73,8 @@ final class RunPolicy: WorldPolicy {
 
   func chooseLate() -> Bool { decide(Question(kind: .late, count: 2, name: "late timer")) == 1 }
 
-  func stepFinished(_ id: UInt64, isUniversal: Bool, _ isDependent: (UInt64) -> Bool) {
-    chooser.stepFinished(id, isUniversal: isUniversal, isDependent)
+  func stepFinished(_ id: UInt64, isUniversal: Bool, tasks: [UInt64], _ isDependent: (UInt64) -> Bool) {
+    chooser.stepFinished(id, isUniversal: isUniversal, tasks: tasks, isDependent)
   }
 
   func stepEnded(_ step: SimulatedStep) {

@@ -55,7 +55,8 @@ extension Exploration {
     }
   }
 
-  /// Says what the coroutines under test share, apart from channels, locks and other objects that they wait for.
+  /// Says what the coroutines and Tasks under test share, apart from channels, locks and other objects that they wait
+  /// for, and from actors and streams.
   public struct Sharing: Sendable, Hashable, CustomStringConvertible {
     let isOfMemory: Bool
 
@@ -68,7 +69,13 @@ extension Exploration {
     /// A step touches the object that it waits for, the objects that its coroutine has used before, the coroutines that
     /// it wakes, launches or cancels, and their queues. A step depends on every other step if it makes its coroutine's
     /// first call on an object that never waits (`trySend`, `fulfill`, `isFinished`), if it follows a `co_point()`, or
-    /// if it is a part of a Task or a handler. So no outcome is left out; more schedules than necessary may be tried.
+    /// if it is a part of a Task that `co_await` has begun, or of a handler. So no outcome is left out; more schedules
+    /// than necessary may be tried.
+    ///
+    /// A step of a Task, in a world with async code, touches the actor on which it runs, itself, and the Tasks that it
+    /// resumes. It depends on every other step if it uses an `AsyncStream` for the first time, creates or cancels a
+    /// Task, or ends one that is no child. A `Mutex`, an atomic value or an unsafe variable that Tasks share is memory,
+    /// and so is a priority that a Task asks for: use `memory` there.
     public static var waits: Sharing { Sharing(isOfMemory: false) }
 
     /// `memory` or `waits`.

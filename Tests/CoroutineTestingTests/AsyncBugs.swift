@@ -13,15 +13,17 @@ struct Wrong: Error, CustomStringConvertible {
 struct AsyncBug: Sendable, CustomTestStringConvertible {
   let name: String
   let body: @Sendable () async throws -> Void
+  /// Whether its Tasks share memory, and not only actors.
+  var sharesMemory = false
   var testDescription: String { name }
 
   static let all: [AsyncBug] = [
     AsyncBug(name: "a balance that is checked before a wait", body: reentrancy),
     AsyncBug(name: "two calls of an actor as if they were one", body: checkThenAct),
-    AsyncBug(name: "a waiter that is cancelled before it waits", body: lostContinuation),
-    AsyncBug(name: "two winners of a race", body: twoWinners),
+    AsyncBug(name: "a waiter that is cancelled before it waits", body: lostContinuation, sharesMemory: true),
+    AsyncBug(name: "two winners of a race", body: twoWinners, sharesMemory: true),
     AsyncBug(name: "an element that a cancelled receiver has taken", body: lostElement),
-    AsyncBug(name: "an answer at the moment of the timeout", body: timeoutRace),
+    AsyncBug(name: "an answer at the moment of the timeout", body: timeoutRace, sharesMemory: true),
     AsyncBug(name: "a child that is cancelled before it gives back", body: groupLeak),
     AsyncBug(name: "a Task that outlives its owner", body: outlivesOwner),
     AsyncBug(name: "an index from before a wait", body: mutatedCollection),

@@ -41,7 +41,7 @@ private final class InOrder: WorldPolicy {
   func chooseFault(_ name: StaticString) -> Bool { false }
   func chooseLate() -> Bool { false }
   func chooseSplit() -> Bool { false }
-  func stepFinished(_ id: UInt64, isUniversal: Bool, _ isDependent: (UInt64) -> Bool) {}
+  func stepFinished(_ id: UInt64, isUniversal: Bool, tasks: [UInt64], _ isDependent: (UInt64) -> Bool) {}
   func stepEnded(_ step: SimulatedStep) {}
   func deadlock(_ dump: String) -> any Error { Found(text: dump) }
   func leftRunning(_ dump: String) -> any Error { Found(text: dump) }

@@ -12,8 +12,14 @@ typedef struct {
   int64_t (*_Nonnull now)(void *_Nonnull world);
   // Code of the world is about to call a function that continues outside of it.
   void (*_Nonnull leave)(void *_Nonnull world, const char *_Nonnull function);
+  // Code of the world gives work to a queue; returns whether the world takes it, by the call that follows.
+  bool (*_Nonnull takes_work)(void *_Nonnull world, const char *_Nonnull function);
+  void (*_Nonnull take_work)(void *_Nonnull world, void *_Nonnull queue, void *_Nullable context,
+                             void *_Nonnull function, bool is_block);
   // A Task was created; `callers` are the innermost return addresses on the stack.
   void (*_Nonnull created)(void *_Nonnull world, void *_Nonnull task, const uintptr_t *_Nonnull callers, int count);
+  // The runtime has locked an object that Tasks share, an AsyncStream for example.
+  void (*_Nonnull used)(void *_Nonnull world, void *_Nonnull object);
   // The code has trapped, and the process is about to end.
   void (*_Nonnull trapped)(void *_Nonnull world);
 } caw_callbacks;
@@ -33,10 +39,22 @@ void *_Nullable caw_exchange(void *_Nullable world);
 
 // Runs a job on the calling thread until it suspends.
 void caw_run(void *_Nonnull job, bool is_main);
-// Runs a Task as a job of a serial executor, on the calling thread.
-void caw_run_as(void *_Nonnull task, void *_Nullable identity, uintptr_t implementation);
+// Runs work that a world has taken; releases it, if it is a block.
+void caw_work(void *_Nullable context, void *_Nonnull function);
+void caw_release_block(void *_Nonnull block);
 // Enqueues a suspended Task on an executor, as Swift would.
 void caw_enqueue(void *_Nonnull task, void *_Nullable identity, uintptr_t implementation);
+// The same for a Task that is none of the calling thread's world.
+void caw_enqueue_outside(void *_Nonnull task, void *_Nullable identity, uintptr_t implementation);
+
+// The main actor's executor; the Task that the calling thread runs.
+void *_Nullable caw_main(void);
+void *_Nullable caw_current_task(void);
+
+// Between these calls, with true and then with false, the calling thread's first lock is one of a stream: `used` then
+// tells of the locks of streams alone. Before, and where that is not known, it tells of all.
+void caw_learn_stream(bool begins);
+bool caw_knows_streams(void);
 
 // Whether an executor is the main actor's; whether it is one of the program's own (neither a default actor's nor the
 // main actor's nor none).
@@ -47,12 +65,14 @@ typedef enum { CAW_TASK = 0, CAW_ACTOR = 193, CAW_CONTINUATION = 195 } caw_kind;
 
 uint64_t caw_id(void *_Nonnull job);    // unique in the process
 int caw_job_kind(void *_Nonnull job);   // a caw_kind
+void *_Nonnull caw_actor(void *_Nonnull job);  // of a job of the kind CAW_ACTOR
 bool caw_is_async_let(void *_Nonnull task);
 bool caw_is_child(void *_Nonnull task);
 bool caw_has_ended(void *_Nonnull task);
 // The same of a Task that may not be in memory any more; `id` is its caw_id. True if it is not.
 bool caw_has_gone(void *_Nonnull task, uint64_t id);
 bool caw_is_cancelled(void *_Nonnull task);
+bool caw_has_preference(void *_Nonnull task);  // for a task executor
 bool caw_is_enqueued(void *_Nonnull task);
 
 // Stores the addresses at which a suspended Task continues, innermost first, and those of its callers.

@@ -58,9 +58,15 @@ enum SimulatedPoint {
 /// A use that never waits (`trySend`, `fulfill`, `isFinished`) is known only when it happens: too late for the
 /// schedules in which the step comes later. So the first such use of an object makes its step depend on every other
 /// step. After that the object belongs to the coroutine's footprint, as if it had waited for the object.
+///
+/// A step of a Task touches the executor on which it continues, which is known before, itself, and each Task that it
+/// resumes. Those are known only when it happens too, but a Task's number is the same in all runs with the same
+/// beginning, so a search can keep them with the step (`tasks`).
 package struct Footprints {
   private struct Footprint {
     var objects: Set<UInt> = []
+    /// The executor on which a Task continues; 0 for none.
+    var executor: UInt = 0
     /// Whether the next step depends on every other step.
     var isUniversal = false
   }
@@ -68,10 +74,13 @@ package struct Footprints {
   private var all: [UInt64: Footprint] = [:]
   /// The footprint of the current step.
   private var step = Footprint()
+  /// The numbers of the Tasks that the current step touches; empty if it is none of a Task.
+  private(set) var tasks: [UInt64] = []
 
   package init() {}
 
-  var isUniversal: Bool {
+  /// Whether the current step depends on every other step.
+  package var isUniversal: Bool {
     get { step.isUniversal }
     set { step.isUniversal = newValue }
   }
@@ -82,9 +91,23 @@ package struct Footprints {
     if source != 0 { all[id, default: Footprint()].objects.insert(source) }
   }
 
+  /// Records on which executor the next step of a Task continues.
+  mutating func arrive(_ task: SimulatedTask, on executor: UnsafeMutableRawPointer?) {
+    all[task.id, default: Footprint()].executor = UInt(bitPattern: executor)
+  }
+
+  /// Records that the current step resumes a Task, or changes what it sees.
+  package mutating func touch(_ task: SimulatedTask) {
+    if tasks.isEmpty { step.isUniversal = true } else if !tasks.contains(task.id) { tasks.append(task.id) }
+  }
+
   /// Records that a step of `candidate` begins.
   mutating func begin(_ candidate: Candidate) {
-    if let job = candidate.job {
+    tasks.removeAll(keepingCapacity: true)
+    if Candidate.isTask(candidate.id) {
+      tasks.append(candidate.id)
+      step = all[candidate.id] ?? Footprint()
+    } else if let job = candidate.job {
       // The end of the coroutine settles its completion, for which other coroutines wait.
       let completion = job.handle._withUnsafeGuaranteedRef { $0.completion.id }
       all[candidate.id, default: Footprint()].objects.insert(completion)
@@ -105,7 +128,8 @@ package struct Footprints {
   /// Whether the current step and the next step of a coroutine touch a common object.
   func touches(_ id: UInt64) -> Bool {
     guard let other = all[id] else { return false }
-    return other.isUniversal || !other.objects.isDisjoint(with: step.objects)
+    return other.isUniversal || other.executor != 0 && other.executor == step.executor
+      || !other.objects.isDisjoint(with: step.objects)
   }
 }
 
@@ -197,9 +221,10 @@ package protocol WorldPolicy: AnyObject {
   func chooseSplit() -> Bool
   /// Called after each step, if `SimulatedWorld.footprints` is not nil.
   ///
-  /// If `isUniversal` is true, the step depends on every other step. `isDependent` returns whether this step and the
-  /// next step of the coroutine with the given number touch a common object.
-  func stepFinished(_ id: UInt64, isUniversal: Bool, _ isDependent: (UInt64) -> Bool)
+  /// If `isUniversal` is true, the step depends on every other step. Two steps that touch one of `tasks` depend on each
+  /// other. `isDependent` returns whether this step and the next step of the coroutine or Task with the given number
+  /// touch a common object.
+  func stepFinished(_ id: UInt64, isUniversal: Bool, tasks: [UInt64], _ isDependent: (UInt64) -> Bool)
   /// Called after each step, if `SimulatedWorld.isTraced`.
   func stepEnded(_ step: SimulatedStep)
   func deadlock(_ dump: String) -> any Error

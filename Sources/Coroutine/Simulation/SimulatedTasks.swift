@@ -28,6 +28,8 @@ package protocol SimulatedTasks: AnyObject {
   var hasLive: Bool { get }
   /// Cancels the Tasks that have not ended.
   func cancelAll()
+  /// Adds what a step has done to Tasks to the world's footprints; called after each step if there are any.
+  func stepFinished(_ id: UInt64)
   /// The Tasks that have not ended, one in a line, and what each does.
   var dump: String { get }
 
@@ -95,8 +97,16 @@ extension Candidate {
 }
 
 extension SimulatedWorld {
-  /// Lists a Task that can take its next step.
-  package func add(_ task: SimulatedTask) { candidates.append(task.candidate(executor(of: nil))) }
+  /// Lists a Task that can take its next step on an executor.
+  package func add(_ task: SimulatedTask, on executor: UnsafeMutableRawPointer?) {
+    footprints?.arrive(task, on: executor)
+    candidates.append(task.candidate(self.executor(of: nil)))
+  }
+
+  /// Says on which executor the Task that hops continues.
+  package func hops(_ task: SimulatedTask, to executor: UnsafeMutableRawPointer?) {
+    footprints?.arrive(task, on: executor)
+  }
 
   /// Returns the next candidate, where the last step has ended because its Task changes its executor.
   func takeHopping() -> Candidate? {

@@ -462,12 +462,16 @@ extension SimulatedWorld {
   /// Reports the end of a step to a policy that needs footprints.
   @inline(__always)
   private func report(_ candidate: Candidate) {
+    if footprints == nil { return }
+    tasks?.stepFinished(candidate.id)
     guard let footprints else { return }
-    policy.stepFinished(candidate.id, isUniversal: footprints.isUniversal) { footprints.touches($0) }
+    policy.stepFinished(candidate.id, isUniversal: footprints.isUniversal, tasks: footprints.tasks) {
+      footprints.touches($0)
+    }
   }
 
   /// Records that the candidate uses an object without waiting for it.
-  func touches(_ object: UInt) {
+  package func touches(_ object: UInt) {
     if footprints != nil, let candidate = step.candidate { footprints?.touch(candidate.id, object) }
   }
 }
