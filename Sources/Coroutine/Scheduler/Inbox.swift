@@ -273,8 +273,7 @@ struct WorkQueue {
   private(set) var taken: UInt = 0
 
   var isEmpty: Bool { first == 0 }
-  /// The first item as a word to compare; 0 if there is none.
-  var next: UInt { first }
+  var firstMessage: Inbox.Message? { first == 0 ? nil : Inbox.decode(first) }
 
   /// What `taken` will be once all present items have been taken.
   var end: UInt { taken &+ UInt(count) }
@@ -359,49 +358,23 @@ struct SwiftJobHeader {
   private let counts: UInt
   var link: UInt
   var executor: UInt
+  private let flags: UInt32
+
+  /// Whether the job only resumes a Task that gives way: that of `Task.yield`.
+  var isYield: Bool { flags & 0xff == 195 }
+  /// The priority with which the job was enqueued, as the raw value of a TaskPriority; 0 for none.
+  var priority: UInt32 { flags >> 8 & 0xff }
 
   /// The job was enqueued on the scheduler, as on a task executor.
   static var task: UInt { 0 }
   /// The job was enqueued on the scheduler, as on a serial executor: it is isolated to it.
   static var serial: UInt { 1 }
+
+  // Of a job of the worker pool: on behalf of what it runs, and above the low two bits its level (SwiftJobs).
+  static var ofPool: UInt { 0 }
+  static var ofPoolExecutor: UInt { 1 }
+  /// The Task has no executor of its own.
+  static var ofNone: UInt { 2 }
 }
 
 @usableFromInline typealias SwiftJobRef = UnsafeMutablePointer<SwiftJobHeader>
-
-/// The Swift jobs that wait for any worker of a pool, first in, first out.
-///
-/// No lost wake-up. `append` counts the job, and then reads which workers have no drain. A worker sets its idle bit,
-/// ends its drain (Inbox.goIdle), and then reads the count. These accesses are sequentially consistent, so at least one
-/// side sees the other: the appending thread starts a drain, or the worker does not go to sleep.
-final class SharedSwiftJobs: @unchecked Sendable {
-  // Sound because the queue is accessed under the lock, and the count is atomic.
-  private let lock = SpinLock()
-  @exclusivity(unchecked) private var queue = WorkQueue()
-  private let count = Atomic<Int>(0)
-
-  init() {}
-
-  /// Whether a job waits; for a worker that checks again before it goes idle.
-  var isWaiting: Bool { count.load(ordering: .relaxed) > 0 }
-  /// Whether a job waits; for a worker that has just gone idle.
-  var isWaitingAtLast: Bool { count.load(ordering: .sequentiallyConsistent) > 0 }
-
-  /// The first job as a word that the watchdog compares; 0 if there is none.
-  var first: UInt { lock.withLock { queue.next } }
-
-  /// Appends a job, and returns the number of jobs that wait now.
-  func append(_ job: SwiftJobRef) -> Int {
-    lock.lock()
-    defer { lock.unlock() }
-    queue.append(.swiftJob(job))
-    return count.wrappingAdd(1, ordering: .sequentiallyConsistent).newValue
-  }
-
-  func popFirst() -> SwiftJobRef? {
-    lock.lock()
-    defer { lock.unlock() }
-    guard case .swiftJob(let job) = queue.popFirst() else { return nil }
-    count.wrappingSubtract(1, ordering: .relaxed)
-    return job
-  }
-}

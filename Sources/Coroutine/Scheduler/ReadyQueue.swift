@@ -1,5 +1,6 @@
 public import CCoroutine
 public import CCoroutineRuntime
+import Synchronization
 
 // The ready jobs and the idle stacks of a scheduler.
 //
@@ -468,6 +469,143 @@ struct LaunchStack {
     if batchEnd == job { batchEnd = nil }
     count &-= 1
     return job
+  }
+}
+
+// MARK: - The Swift jobs of a worker
+
+// The jobs of Swift Concurrency that wait for a worker. They are accessed under the lock of its ready queue, are stolen
+// and taken over with its coroutines, and are offered as they are: a worker with more than one wakes an idle worker.
+//
+//   next    the job that code on this worker has made ready last. It runs first: its data is in the cache.
+//   high    user-initiated priority and above
+//   usual   the default priority, and no priority
+//   low     utility and background
+//   due     the jobs of sleeps that are over
+//
+// Order. `next` runs first, then `due`, then the levels; but a job of a higher level goes before either. When `next` is
+// replaced, or a job of a higher level goes before it, it goes to the back of its level. The job of a `Task.yield`, and
+// one from outside of the worker, go to the back at once. Each list is first in, first out.
+//
+// No starvation. One in `fairnessInterval` choices takes from the four lists in turn, and from the next list that has a
+// job if that one is empty. So a list that has jobs gives one in 64 choices at the latest. A job that `count` jobs of
+// its list are ahead of runs after 64 * (count + 1) choices of this worker at the latest, whatever else is made ready.
+// `next` is in no list, and needs none: the next choice that is not such a one takes it, or puts it into its list.
+//
+// Escalation. A job keeps the level that it was enqueued with. A Task whose priority rises while it waits is one job
+// still: Swift changes its record, and enqueues nothing.
+//
+// `waiting` is `count`, for threads that do not have the lock. WorkerPool.swift says why no wake-up is lost.
+
+final class SwiftJobs: @unchecked Sendable {
+  // Sound because the lists are accessed under the lock of the worker's ready queue, and `waiting` is atomic.
+  @exclusivity(unchecked) private var next: SwiftJobRef?
+  @exclusivity(unchecked) private var lists = InlineArray<4, WorkQueue>(repeating: WorkQueue())
+  @exclusivity(unchecked) private var choices: UInt8 = 0
+  @exclusivity(unchecked) private(set) var count = 0
+  private let waiting = Atomic<Int>(0)
+
+  enum Position {
+    case next, back, due
+  }
+
+  private static var due: Int { 3 }
+  private static var fairnessInterval: UInt8 { 16 }
+  /// The most jobs that a thief takes.
+  private static var mostTaken: Int { 128 }
+
+  init() {}
+
+  /// The number of jobs; for a thread that may be wrong by the time that it knows.
+  var countForOthers: Int { waiting.load(ordering: .relaxed) }
+  /// Whether a job waits; for the worker, and for a thread that may be wrong by the time that it knows.
+  var isWaiting: Bool { waiting.load(ordering: .relaxed) > 0 }
+  /// Whether a job waits; for a worker that has just gone idle.
+  var isWaitingAtLast: Bool { waiting.load(ordering: .sequentiallyConsistent) > 0 }
+
+  /// The level of a job by its priority.
+  static func level(of job: SwiftJobRef) -> Int {
+    let priority = job.pointee.priority
+    return priority == 0 ? 1 : priority > 21 ? 0 : priority > 17 ? 1 : 2
+  }
+
+  private static func levelWhenEnqueued(_ job: SwiftJobRef) -> Int { Int(job.pointee.executor >> 2) }
+
+  // All functions below are called under the lock.
+
+  /// Adds a job that has its level, and returns the number of jobs that wait.
+  func add(_ job: SwiftJobRef, _ position: Position) -> Int {
+    count += 1
+    switch position {
+    case .next:
+      if let next { putBack(next) }
+      next = job
+      // By the worker itself, whose drain reads it after that.
+      waiting.store(count, ordering: .relaxed)
+      return count
+    case .back: putBack(job)
+    case .due: lists[Self.due].append(.swiftJob(job))
+    }
+    waiting.store(count, ordering: .sequentiallyConsistent)
+    return count
+  }
+
+  private func putBack(_ job: SwiftJobRef) { lists[Self.levelWhenEnqueued(job)].append(.swiftJob(job)) }
+
+  func popFirst() -> SwiftJobRef? {
+    guard count > 0 else { return nil }
+    choices &+= 1
+    let job = choices % Self.fairnessInterval == 0 ? popInTurn() ?? popPreferred() : popPreferred()
+    count -= 1
+    waiting.store(count, ordering: .relaxed)
+    return job
+  }
+
+  private func popPreferred() -> SwiftJobRef? {
+    let highest = lists[0].isEmpty ? lists[1].isEmpty ? 2 : 1 : 0
+    if let job = next {
+      next = nil
+      if Self.levelWhenEnqueued(job) <= highest { return job }
+      putBack(job)
+    }
+    if case .swiftJob(let job) = lists[Self.due].firstMessage, Self.levelWhenEnqueued(job) <= highest {
+      return pop(Self.due)
+    }
+    return pop(highest)
+  }
+
+  private func popInTurn() -> SwiftJobRef? {
+    let list = Int(choices / Self.fairnessInterval)
+    for step in 0..<4 {
+      if let job = pop((list + step) % 4) { return job }
+    }
+    return nil
+  }
+
+  private func pop(_ list: Int) -> SwiftJobRef? {
+    guard case .swiftJob(let job) = lists[list].popFirst() else { return nil }
+    return job
+  }
+
+  /// Takes half of the jobs, if there are `minimum`: those that have waited longest, of a high level first, and `next`
+  /// last.
+  func takeHalf(atLeast minimum: Int, into stolen: inout WorkQueue) {
+    guard count > 0, count >= minimum else { return }
+    let wanted = min((count + 1) / 2, Self.mostTaken)
+    for list in 0..<4 {
+      while stolen.count < wanted, let job = pop(list) { stolen.append(.swiftJob(job)) }
+    }
+    if stolen.count < wanted, let job = next {
+      next = nil
+      stolen.append(.swiftJob(job))
+    }
+    count -= stolen.count
+    waiting.store(count, ordering: .relaxed)
+  }
+
+  /// Adds jobs that were stolen from another worker.
+  func keep(_ stolen: inout WorkQueue) {
+    while case .swiftJob(let job) = stolen.popFirst() { _ = add(job, .back) }
   }
 }
 

@@ -340,8 +340,8 @@ extension Scheduler {
   @inline(__always)
   private var hasWork: Bool {
     if !work.isEmpty { return true }
-    guard let pool = readyQueue.pointee.workerPool else { return false }
-    return hasReadyHandlers || pool._withUnsafeGuaranteedRef { $0.swiftJobs.isWaiting }
+    guard let worker else { return false }
+    return worker._withUnsafeGuaranteedRef { $0.handlers.isReady || $0.swiftJobs.isWaiting }
   }
 
   /// Runs handlers, arrivals and jobs of Swift Concurrency: at least one, and then no more than may be resumed.
@@ -358,7 +358,8 @@ extension Scheduler {
       if carrier.pointee.switchesLeft <= 0 { break }
     }
     guard let pool = readyQueue.pointee.workerPool else { return }
-    let swiftJobs = pool._withUnsafeGuaranteedRef { $0.runSwiftJob() } ? 1 : 0
+    let most = max(1, carrier.pointee.switchesLeft)
+    let swiftJobs = pool._withUnsafeGuaranteedRef { $0.runSwiftJobs(of: self, atMost: most) }
     carrier.pointee.grant(carrier.pointee.switchesLeft - runHandlers().count - swiftJobs)
   }
 

@@ -167,6 +167,12 @@ extension SwiftJobRef {
 extension UnownedJob {
   // Sound for the same reason.
   init(_ job: SwiftJobRef) { self = unsafeBitCast(job, to: UnownedJob.self) }
+
+  /// Runs the job as Swift's own threads do: on behalf of no executor, so that the Task may go on in idle actors.
+  // Sound because an executor is two words, and no executor is two zeros.
+  func runWithoutExecutor() {
+    runSynchronously(on: unsafeBitCast((UInt(0), UInt(0)), to: UnownedSerialExecutor.self))
+  }
 }
 
 // MARK: - The executor of programs

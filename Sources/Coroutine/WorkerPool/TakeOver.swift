@@ -7,7 +7,8 @@ import Synchronization
 //
 //   source                what the rescuer does                     what excludes the victim, and other rescuers
 //   due timers            fires them: jobs and interrupts           `timerLock`
-//   ready jobs            takes half of them, as a thief does       the lock of the ready queue
+//   ready jobs, Swift     takes half of them, as a thief does       the lock of the ready queue
+//   jobs that wait
 //   messages: jobs        takes those that may move                 `taking`
 //   messages: interrupts  inspects the jobs, in the victim's place  `taking`; for the frames JobRecord.swift
 //   messages: work        sends it to itself                        `taking`
@@ -79,8 +80,8 @@ extension Scheduler {
   func takeOver(from victim: Scheduler) {
     let now = clock
     if victim.nextTimer.load(ordering: .relaxed) <= now { victim.fireTimers(now) }
-    var stolen = victim.giveHalf(to: self, atLeast: 0)
-    if !stolen.isEmpty { readyQueue.keep(&stolen) }
+    var (stolen, swiftJobs) = victim.giveHalf(to: self, atLeast: 0)
+    keep(&stolen, &swiftJobs)
     var taken = victim.asWorker { victim.inbox.takeOut(from: $0, where: victim.mayBeTakenOver) }
     if taken.mustStart { victim.submit() }
     var interrupts = WorkQueue()
@@ -105,7 +106,7 @@ extension Scheduler {
   ///
   /// Called by the watchdog; any thread.
   func hasWorkToTakeOver(at now: UInt64) -> Bool {
-    nextTimer.load(ordering: .relaxed) <= now || hasReadyHandlers || readyQueue.hasMovable
+    nextTimer.load(ordering: .relaxed) <= now || hasReadyHandlers || readyQueue.hasMovable || hasSwiftJobs
       || asWorker { inbox.contains(from: $0, where: mayBeTakenOver) }
   }
 

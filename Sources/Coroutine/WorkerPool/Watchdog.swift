@@ -48,7 +48,6 @@ extension WorkerPool {
     let hasWorked = noteClockReads()
     let anyStalled = inspectAll()
     if spares.contains(where: { !$0.inbox.isIdle }) { isSpareBusy.store(true, ordering: .relaxed) }
-    rescueSwiftJobs(anyStalled)
     retryThreads(Clock.now)
     let backoffs = backoffs.load(ordering: .relaxed)
     endBackoffs(ofAll: backoffs == lastBackoffs)

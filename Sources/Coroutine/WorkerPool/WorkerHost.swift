@@ -219,13 +219,14 @@ extension Scheduler {
           AnyJob.fail(job, CoroutineError.outOfStacks(WorkerPool.refusal(code)))
         }
       }
-      if inbox.hasMessages {
+      if inbox.hasMessages || hasSwiftJobs {
         // One request at a time (TakeOver.swift).
         if !asWorker({ $0.isRescued.load(ordering: .relaxed) }) { other?.askToTakeOver(from: self) }
         asWorker { $0.isLeft.store(true, ordering: .releasing) }
         return
       }
-    } while !inbox.goIdle()
+      // As at the end of a drain: a thread that has added a Swift job meanwhile leaves it to this one.
+    } while !inbox.goIdle() || asWorker({ $0.swiftJobs.isWaitingAtLast }) && inbox.wakeUp()
   }
 
   fileprivate func hasThreadAgain() {

@@ -52,8 +52,6 @@ final class WorkerPool: @unchecked Sendable {
   let backoffs = Atomic<Int>(0)
   private let nextIndex = Atomic<Int>(0)
   let watching = Atomic<Bool>(false)
-  /// Jobs of Swift Concurrency that any worker may run (SharedSwiftJobs).
-  let swiftJobs = SharedSwiftJobs()
   /// Whether the watchdog fires seldom, because all workers are busy.
   let isSlow = Atomic<Bool>(false)
   /// Whether a spare worker may be busy, which is watched although all workers may be idle.
@@ -72,7 +70,6 @@ final class WorkerPool: @unchecked Sendable {
   @exclusivity(unchecked) var lacksSpares = false
   /// Whether a worker has been kept for half of the time after which it has stalled.
   @exclusivity(unchecked) var isNearStall = false
-  @exclusivity(unchecked) var lastSwiftJob: UInt = 0
   @exclusivity(unchecked) var lastClockReads: UInt64 = 0
   /// When workers without a thread get the next offer.
   @exclusivity(unchecked) var nextRetry: UInt64 = 0
@@ -152,23 +149,23 @@ final class WorkerPool: @unchecked Sendable {
     for step in 1..<max(2, workers.count) {
       let victim = workers[(index + step) % workers.count]
       guard victim !== thief else { continue }
-      var stolen = victim.giveHalf(to: thief, atLeast: minimum)
-      guard !stolen.isEmpty else { continue }
-      thief.asWorker { $0.stealBackoff.took(stolen.count, at: .now) }
-      thief.readyQueue.keep(&stolen)
+      var (stolen, swiftJobs) = victim.giveHalf(to: thief, atLeast: minimum)
+      guard stolen.count + swiftJobs.count > 0 else { continue }
+      thief.asWorker { $0.stealBackoff.took(stolen.count + swiftJobs.count, at: .now) }
+      thief.keep(&stolen, &swiftJobs)
       return true
     }
     return false
   }
 
   /// Whether an offer, or the end of its back-off, has cleared this worker's bit, which was set when it found no work;
-  /// or whether a Swift job waits for any worker.
+  /// or whether a Swift job waits for it.
   ///
   /// Called by a worker that has just gone idle.
   func wasOffered(_ scheduler: Scheduler) -> Bool {
     let index = scheduler.workerIndex
     let isOffered = index < workers.count && withoutDrain() & (1 << UInt64(index)) == 0
-    return isOffered || swiftJobs.isWaitingAtLast
+    return isOffered || scheduler.asWorker { $0.swiftJobs.isWaitingAtLast }
   }
 
   /// Marks a worker as busy that was woken by a message and not by an offer.
@@ -230,21 +227,32 @@ final class WorkerPool: @unchecked Sendable {
 }
 
 extension Scheduler {
-  /// Takes up to half of this worker's ready jobs out of its queue, if there are `minimum`, for the queue of `thief`.
+  /// Takes up to half of this worker's ready jobs out of its queue, if there are `minimum`, for the queue of `thief`;
+  /// and of its Swift jobs the same.
   ///
   /// Called by the thief's drain.
-  func giveHalf(to thief: Scheduler, atLeast minimum: Int) -> JobQueue {
-    var stolen = JobQueue()
+  func giveHalf(to thief: Scheduler, atLeast minimum: Int) -> (jobs: JobQueue, swiftJobs: WorkQueue) {
+    var (stolen, swiftJobs) = (JobQueue(), WorkQueue())
     readyQueue.pointee.lock.lock()
     defer { readyQueue.pointee.lock.unlock() }
     readyQueue.takeHalf(atLeast: minimum, into: &stolen)
+    asWorker { $0.swiftJobs.takeHalf(atLeast: minimum, into: &swiftJobs) }
     var job = stolen.first
     while let current = job {
       current.pointee.scheduler.store(.passUnretained(thief), ordering: .releasing)
       job = current.pointee.next
     }
     thief.noteSteal(of: stolen.count)
-    return stolen
+    return (stolen, swiftJobs)
+  }
+
+  /// Adds what was stolen from another worker; called by the drain.
+  func keep(_ stolen: inout JobQueue, _ swiftJobs: inout WorkQueue) {
+    if !stolen.isEmpty { readyQueue.keep(&stolen) }
+    guard !swiftJobs.isEmpty else { return }
+    readyQueue.pointee.lock.lock()
+    asWorker { $0.swiftJobs.keep(&swiftJobs) }
+    readyQueue.pointee.lock.unlock()
   }
 }
 
@@ -260,6 +268,7 @@ extension Scheduler {
 ///     poller          set once (WorkerHost.swift); read by any thread
 ///     isLeft          the thread that submits the drain, and one that submits it once more
 ///     wasJustOffered  set by a worker that has work to give; cleared by this one
+///     swiftJobs       its lists under the lock of the ready queue (ReadyQueue.swift)
 ///     swiftJobChanges written by the drain; read by the watchdog and by dumps
 ///     stealBackoff    the drain only
 ///
@@ -281,6 +290,8 @@ final class WorkerState: @unchecked Sendable {
   let isLeft = Atomic<Bool>(false)
   /// Whether a worker with work to give has woken this one.
   let wasJustOffered = Atomic<Bool>(false)
+  /// The Swift jobs that wait for this worker.
+  let swiftJobs = SwiftJobs()
   /// How often one of the pool's Swift jobs has begun or ended here: odd while one runs.
   ///
   /// For the report of a stall.
@@ -309,12 +320,21 @@ extension Scheduler {
 
 // MARK: - Jobs of Swift Concurrency
 
-// The worker pool as a task executor of Swift Concurrency. Its Swift jobs wait in one queue, and every worker takes one
-// of them between two of its coroutine jobs.
+// The worker pool as an executor of Swift Concurrency: of Tasks that prefer it, and of all Tasks that have no executor
+// of their own, once `CoroutineRuntime.runTasksOnWorkers` has installed it (Tasks/DefaultExecutor.swift).
 //
-// Wake-ups. If code on a worker enqueues a job, and no other job waits, that worker runs the job, as it runs a single
-// ready coroutine. Every other job wakes a worker without a drain. If the first worker computes for long, the watchdog
-// wakes another one for the job (Watchdog.swift). SharedSwiftJobs says why no wake-up is lost.
+// A job waits for one worker (SwiftJobs in ReadyQueue.swift): for the one on which code has enqueued it, or else for
+// that to which a launch from outside would go. The driver runs one of them in each of its rounds, and goes on with
+// further ones while no coroutine is ready.
+//
+// No lost wake-up. A job that is enqueued on its own worker is seen by that worker's drain, which runs. Otherwise the
+// thread adds the job, which stores the number of jobs, and then moves the inbox out of `idle`. The worker ends its
+// drain (Inbox.goIdle), and then reads the number. The four accesses are sequentially consistent, so at least one side
+// sees the other: the thread starts a drain, or the worker does not go to sleep. A worker that steals has them in its
+// hands for a moment; its own drain runs, and puts them into its lists before it looks for more.
+//
+// If there is more than one, an idle worker is offered work, as for coroutines. A single one waits for its worker, and
+// if that computes for long, for a take-over.
 
 /// The worker pool as a task executor: its jobs run in parallel, so it is no serial executor.
 ///
@@ -328,53 +348,79 @@ public final class WorkerPoolExecutor: TaskExecutor {
   /// Enqueues a job of Swift Concurrency on the worker pool.
   public func enqueue(_ job: consuming ExecutorJob) {
     ForkedChild.noteUse()
-    WorkerPool.shared.enqueue(UnownedJob(job), viaShared: true)
+    WorkerPool.shared.enqueue(UnownedJob(job), SwiftJobHeader.ofPoolExecutor)
   }
 }
 
 extension WorkerPool: TaskExecutor {
   @usableFromInline
-  func enqueue(_ job: consuming ExecutorJob) { enqueue(UnownedJob(job), viaShared: false) }
+  func enqueue(_ job: consuming ExecutorJob) { enqueue(UnownedJob(job), SwiftJobHeader.ofPool) }
 
-  fileprivate func enqueue(_ job: UnownedJob, viaShared: Bool) {
+  /// Enqueues a job; `executor` says on behalf of what it runs, `isDue` that it is a sleep which is over.
+  ///
+  /// Any thread.
+  func enqueue(_ job: UnownedJob, _ executor: UInt, isDue: Bool = false) {
     let job = SwiftJobRef(job)
-    job.pointee.executor = viaShared ? 1 : 0
-    if swiftJobs.append(job) > 1 || WorkerPool.ofCaller !== self { wakeForSwiftJobs() }
+    job.pointee.executor = executor | UInt(SwiftJobs.level(of: job)) << 2
+    if let carrier = Carrier.current, let own = carrier.pointee.scheduler,
+      carrier.pointee.readyQueue?.pointee.workerPool?.toOpaque() == Unmanaged.passUnretained(self).toOpaque()
+    {
+      let position: SwiftJobs.Position = isDue ? .due : job.pointee.isYield ? .back : .next
+      if own._withUnsafeGuaranteedRef({ $0.addSwiftJob(job, position) }) > 1 { offerWork() }
+    } else {
+      let worker = nextWorker()
+      let count = worker.addSwiftJob(job, isDue ? .due : .back)
+      if worker.inbox.wakeUp() { worker.submit() } else if count > 1 { offerWork() }
+    }
   }
 
-  /// Wakes a worker that has no drain.
-  private func wakeForSwiftJobs() {
-    if idle.load(ordering: .sequentiallyConsistent) != 0 { return wakeOne() }
-    if isAnyBackingOff { endBackoffs(ofAll: false) }
-  }
-
-  /// Runs the next Swift job, and returns whether there was one.
+  /// Runs Swift jobs of a worker: one, and further ones while no coroutine is ready there; returns their number.
   ///
-  /// Called by a worker's drain.
-  func runSwiftJob() -> Bool {
-    guard swiftJobs.isWaiting, let job = swiftJobs.popFirst() else { return false }
-    let executor =
-      job.pointee.executor == 0 ? asUnownedTaskExecutor() : WorkerPoolExecutor.shared.asUnownedTaskExecutor()
-    // The job runs on the driver's stack, so afterwards this is the same worker and the same thread.
-    let worker = Carrier.current?.pointee.scheduler?._withUnsafeGuaranteedRef { $0.worker } ?? nil
-    worker?._withUnsafeGuaranteedRef { $0.noteSwiftJob() }
-    UnownedJob(job).runSynchronously(on: executor)
-    worker?._withUnsafeGuaranteedRef { $0.noteSwiftJob() }
-    return true
+  /// Called by the worker's drain. The jobs run on the driver's stack.
+  func runSwiftJobs(of worker: Scheduler, atMost most: Int) -> Int {
+    var count = 0
+    while let job = worker.takeSwiftJob(beforeCoroutines: count == 0) {
+      count += 1
+      worker.asWorker { $0.noteSwiftJob() }
+      run(job)
+      worker.asWorker { $0.noteSwiftJob() }
+      if count >= most || worker.inbox.hasMessages { break }
+    }
+    return count
   }
 
-  /// Wakes a worker if the same Swift job has been the first since the last inspection; a spare one if every worker is
-  /// busy, and one has stalled.
-  ///
-  /// Called by the watchdog.
-  func rescueSwiftJobs(_ anyStalled: Bool) {
-    let first = swiftJobs.isWaiting ? swiftJobs.first : 0
-    defer { lastSwiftJob = first }
-    guard first != 0, first == lastSwiftJob else { return }
-    if withoutDrain() != 0 || !anyStalled { return wakeForSwiftJobs() }
-    // Its drain takes the pool's Swift jobs as that of every worker does.
-    if let spare = spareWorker(), spare.inbox.wakeUp() { spare.submit() }
+  private func run(_ job: SwiftJobRef) {
+    switch job.pointee.executor & 3 {
+    case SwiftJobHeader.ofPool: UnownedJob(job).runSynchronously(on: asUnownedTaskExecutor())
+    case SwiftJobHeader.ofPoolExecutor:
+      UnownedJob(job).runSynchronously(on: WorkerPoolExecutor.shared.asUnownedTaskExecutor())
+    default: UnownedJob(job).runWithoutExecutor()
+    }
   }
+}
+
+extension Scheduler {
+  /// Adds a Swift job to this worker, and returns the number of those that wait; any thread.
+  fileprivate func addSwiftJob(_ job: SwiftJobRef, _ position: SwiftJobs.Position) -> Int {
+    readyQueue.pointee.lock.lock()
+    defer { readyQueue.pointee.lock.unlock() }
+    return asWorker { $0.swiftJobs.add(job, position) }
+  }
+
+  /// Takes the next Swift job; nil if there is none, or if a coroutine is ready and this is not `beforeCoroutines`.
+  fileprivate func takeSwiftJob(beforeCoroutines: Bool) -> SwiftJobRef? {
+    guard hasSwiftJobs else { return nil }
+    readyQueue.pointee.lock.lock()
+    defer { readyQueue.pointee.lock.unlock() }
+    if !beforeCoroutines, !readyQueue.pointee.queue.isEmpty || !readyQueue.pointee.launched.isEmpty { return nil }
+    return asWorker { $0.swiftJobs.popFirst() }
+  }
+
+  /// The number of Swift jobs that wait for this worker; 0 if this is none.
+  var swiftJobsWaiting: Int { worker?._withUnsafeGuaranteedRef { $0.swiftJobs.countForOthers } ?? 0 }
+
+  /// Whether a Swift job waits for this worker; on workers only.
+  var hasSwiftJobs: Bool { asWorker { $0.swiftJobs.isWaiting } }
 }
 
 extension Scheduler {

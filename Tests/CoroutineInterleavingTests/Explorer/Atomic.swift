@@ -38,7 +38,7 @@ struct Atomic<Value>: ~Copyable, @unchecked Sendable {
   @usableFromInline
   func store(_ value: Value, ordering: AtomicStoreOrdering, function: StaticString = #function) {
     Explorer.current?.step(.store, function, location)
-    cell.pointee = value
+    if Explorer.current?.fault?.skips(function) != true { cell.pointee = value }
   }
 
   @usableFromInline

@@ -29,7 +29,9 @@ struct UnownedJob {
   init(_ job: consuming ExecutorJob) { self.job = job.job }
   init(_ job: SwiftJobRef) { self.job = job }
 
-  func runSynchronously(on executor: UnownedTaskExecutor) {
+  func runSynchronously(on executor: UnownedTaskExecutor) { runWithoutExecutor() }
+
+  func runWithoutExecutor() {
     let memory = UnsafeMutableRawPointer(job)
     let body = memory.load(fromByteOffset: ExecutorJob.offset, as: UnsafeMutableRawPointer.self)
     Unmanaged<ExecutorJob.Body>.fromOpaque(body).takeRetainedValue().run()
