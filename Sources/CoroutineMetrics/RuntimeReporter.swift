@@ -76,6 +76,7 @@ extension CoroutineRuntime.Metrics {
       ("coroutine_steals_total", steals),
       ("coroutine_stalls_total", stalls), ("coroutine_spare_workers_total", spareWorkers),
       ("coroutine_spare_shortages_total", spareShortages),
+      ("coroutine_task_parts_total", taskParts),
     ]
     var all = single.map { (label: $0.0, dimensions: [(String, String)](), value: $0.1) }
     for (label, histogram) in [
@@ -97,6 +98,7 @@ extension CoroutineRuntime.Metrics {
   fileprivate var gauges: [(label: String, value: Int)] {
     [
       ("coroutine_live", live), ("coroutine_ready", ready), ("coroutine_running", running),
+      ("coroutine_task_parts_ready", taskPartsReady),
       ("coroutine_stacks_in_use", stacksInUse), ("coroutine_stacks_pooled", stacksPooled),
       ("coroutine_stack_resident_bytes", stackBytes), ("coroutine_blocking_threads", blockingThreads),
       ("coroutine_blocking_waiting", blockingWaiting), ("coroutine_descriptors", descriptors),

@@ -1,4 +1,5 @@
 import CAsyncWorlds
+import Coroutine
 import Glibc
 @_spi(ExperimentalCustomExecutors) @_spi(ExperimentalScheduling) import _Concurrency
 
@@ -11,18 +12,15 @@ import Glibc
 // This file and CAsyncWorlds depend on how Swift works inside. `refusal` proves each effect, once in a process; where
 // one fails, worlds with async code are refused with the reason.
 
-private protocol ForwardingExecutor: SchedulingExecutor {
-  var isMain: Bool { get }
-  var real: any Executor { get }
-}
+// The default executor is Coroutine's (Tasks/DefaultExecutor.swift), which asks `interceptor` first; the worker pool
+// may take what worlds do not, and may have come before or after them.
 
-extension ForwardingExecutor {
-  fileprivate func take(_ job: UnownedJob) {
-    if let tasks = AsyncTasks.current {
-      tasks.enqueue(AsyncExecutors.address(of: job), isMain)
-    } else if !AsyncTasks.takesFromOutside(AsyncExecutors.address(of: job), isMain) {
-      real.enqueue(job)
-    }
+private final class MainExecutorOfWorlds: MainExecutor, SchedulingExecutor {
+  let executor = MainActor.executor
+
+  func enqueue(_ job: consuming ExecutorJob) {
+    let job = UnownedJob(job)
+    if !AsyncExecutors.takes(job, isMain: true) { executor.enqueue(ExecutorJob(job)) }
   }
 
   func enqueue<C: Clock>(
@@ -32,10 +30,8 @@ extension ForwardingExecutor {
     clock: C
   ) {
     let job = UnownedJob(job)
-    if let tasks = AsyncTasks.current {
-      return tasks.sleep(AsyncExecutors.address(of: job), AsyncExecutors.nanoseconds(delay), isMain)
-    }
-    guard let scheduling = real as? any SchedulingExecutor else { return real.enqueue(job) }
+    if AsyncExecutors.takesSleep(job, AsyncExecutors.nanoseconds(delay), isMain: true) { return }
+    guard let scheduling = executor as? any SchedulingExecutor else { return executor.enqueue(ExecutorJob(job)) }
     scheduling.enqueue(ExecutorJob(job), after: delay, tolerance: tolerance, clock: clock)
   }
 
@@ -46,27 +42,12 @@ extension ForwardingExecutor {
     clock: C
   ) {
     let job = UnownedJob(job)
-    if let tasks = AsyncTasks.current {
-      let delay = clock.now.duration(to: instant)
-      return tasks.sleep(AsyncExecutors.address(of: job), AsyncExecutors.nanoseconds(delay), isMain)
-    }
-    guard let scheduling = real as? any SchedulingExecutor else { return real.enqueue(job) }
+    let delay = clock.now.duration(to: instant)
+    if AsyncExecutors.takesSleep(job, AsyncExecutors.nanoseconds(delay), isMain: true) { return }
+    guard let scheduling = executor as? any SchedulingExecutor else { return executor.enqueue(ExecutorJob(job)) }
     scheduling.enqueue(ExecutorJob(job), at: instant, tolerance: tolerance, clock: clock)
   }
-}
 
-private final class DefaultExecutor: TaskExecutor, ForwardingExecutor {
-  let executor = Task<Never, Never>.defaultExecutor
-  var real: any Executor { executor }
-  var isMain: Bool { false }
-  func enqueue(_ job: consuming ExecutorJob) { take(UnownedJob(job)) }
-}
-
-private final class MainExecutorOfWorlds: MainExecutor, ForwardingExecutor {
-  let executor = MainActor.executor
-  var real: any Executor { executor }
-  var isMain: Bool { true }
-  func enqueue(_ job: consuming ExecutorJob) { take(UnownedJob(job)) }
   func run() throws { try executor.run() }
   func stop() { executor.stop() }
   func checkIsolated() { executor.checkIsolated() }
@@ -74,7 +55,7 @@ private final class MainExecutorOfWorlds: MainExecutor, ForwardingExecutor {
 
 private enum Factory: ExecutorFactory {
   static let mainExecutor: any MainExecutor = MainExecutorOfWorlds()
-  static let defaultExecutor: any TaskExecutor = DefaultExecutor()
+  static let defaultExecutor: any TaskExecutor = DefaultExecutor.replacement
 }
 
 enum AsyncExecutors {
@@ -87,10 +68,29 @@ enum AsyncExecutors {
   static func runElsewhere(_ job: UnsafeMutableRawPointer, _ isMain: Bool) {
     let job = unsafeBitCast(job, to: UnownedJob.self)
     if isMain {
-      (Factory.mainExecutor as? MainExecutorOfWorlds)?.real.enqueue(job)
+      (Factory.mainExecutor as? MainExecutorOfWorlds)?.executor.enqueue(ExecutorJob(job))
     } else {
-      (Factory.defaultExecutor as? DefaultExecutor)?.real.enqueue(job)
+      DefaultExecutor.enqueueElsewhere(job)
     }
+  }
+
+  /// Takes a job if the calling thread drives a world, or if its Task is one of a world.
+  fileprivate static func takes(_ job: UnownedJob, isMain: Bool) -> Bool {
+    guard let tasks = AsyncTasks.current else { return AsyncTasks.takesFromOutside(address(of: job), isMain) }
+    tasks.enqueue(address(of: job), isMain)
+    return true
+  }
+
+  fileprivate static func takesSleep(_ job: UnownedJob, _ nanoseconds: UInt64, isMain: Bool) -> Bool {
+    guard let tasks = AsyncTasks.current else { return false }
+    tasks.sleep(address(of: job), nanoseconds, isMain)
+    return true
+  }
+
+  private static let interceptor = JobInterceptor {
+    takes($0, isMain: false)
+  } sleep: {
+    takesSleep($0, $1, isMain: false)
   }
 
   fileprivate static func nanoseconds<D: DurationProtocol>(_ delay: D) -> UInt64 {
@@ -121,12 +121,13 @@ enum AsyncExecutors {
   }
 
   private static let replaced: Bool = {
+    DefaultExecutor.intercept(by: interceptor)
     _createExecutors(factory: Factory.self)
     return areReplaced
   }()
 
   private static var areReplaced: Bool {
-    Task<Never, Never>.defaultExecutor is DefaultExecutor && MainActor.executor is MainExecutorOfWorlds
+    DefaultExecutor.isReplaced && MainActor.executor is MainExecutorOfWorlds
   }
 
   /// Installs what worlds with async code need, also into objects that were loaded meanwhile; returns why they are

@@ -280,6 +280,13 @@ void cco_observe(const void *address);
 void cco_unrecorded_begin(void);
 void cco_unrecorded_end(void);
 
+/// What cco_hook_tasks found: the hook is ours; it is free again; another library has it; this Swift has none.
+typedef enum { CCO_HOOK_SET, CCO_HOOK_FREE, CCO_HOOK_TAKEN, CCO_HOOK_MISSING } cco_hook;
+
+/// Makes `function` what Swift calls for each job that is ready, of a Task without an executor of its own; null undoes
+/// that (TaskHook.c). The function is the same at each call. Any thread.
+cco_hook cco_hook_tasks(void (*_Nullable function)(void *job));
+
 /// Applies the environment variables about dumps, once. The Swift layer has it, in a folder that its kernel does not
 /// name.
 void cco_apply_environment(void);

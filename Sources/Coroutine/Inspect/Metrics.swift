@@ -66,6 +66,11 @@ extension CoroutineRuntime {
     ///
     /// Those of 64 places; the others are counted as `others`.
     public var timeouts: [String: UInt64]
+    /// The parts of Tasks that workers have run: a part is what runs between two suspensions, or of an actor until it
+    /// is idle.
+    public var taskParts: UInt64
+    /// The parts of Tasks that wait for a worker.
+    public var taskPartsReady: Int
     /// The time that ready work waits for its thread.
     ///
     /// Of coroutines that were launched or have yielded, and are the first to run after their worker or queue has read
@@ -136,6 +141,7 @@ extension CoroutineRuntime.Metrics {
     spareWorkers = sum(.spareWorkers)
     spareShortages = sum(.spareShortages)
     timeouts = PassedDeadlines.bySite
+    (taskParts, taskPartsReady) = (states.taskParts, states.taskPartsReady)
     wakeToRun = histogram(.wakeToRun)
     runLength = histogram(.runLength)
     timerLateness = histogram(.timerLateness)
@@ -173,6 +179,9 @@ enum MetricSources {
 struct LiveStates {
   var ready = 0
   var running = 0
+  /// The parts of Tasks that workers have run, and those that wait for one.
+  private(set) var taskParts: UInt64 = 0
+  private(set) var taskPartsReady = 0
   /// The number of waiting coroutines by `WaitKind`.
   private var waiting = [Int](repeating: 0, count: 32)
 
@@ -202,7 +211,14 @@ struct LiveStates {
   /// Counts the live coroutines of the process.
   static func now() -> LiveStates {
     var states = LiveStates()
-    LiveJobs.listing.withLock { SchedulerRegistry.visitAll { $0.visitLiveJobs { states.add($0) } } }
+    LiveJobs.listing.withLock {
+      SchedulerRegistry.visitAll { scheduler in
+        scheduler.visitLiveJobs { states.add($0) }
+        // A part that has begun and not ended is odd.
+        states.taskParts &+= scheduler.swiftJobChanges / 2
+        states.taskPartsReady += scheduler.swiftJobsWaiting
+      }
+    }
     return states
   }
 }
@@ -249,6 +265,7 @@ extension CoroutineRuntime {
   /// - Timers that a scheduler has not reached for a millisecond or more have a line of their own, at the end. It names
   ///   the coroutine that runs there meanwhile.
   /// - So has each circle of coroutines that can never go on, after those; see ``deadlocks()``.
+  /// - And each worker for which jobs of Tasks wait, with their number.
   ///
   /// Never suspends; any thread, even while queues are stuck. The last reference to an inspected object may be released
   /// here, so that its `deinit` runs on the calling thread.

@@ -48,6 +48,8 @@ enum PrometheusText {
     for (site, count) in metrics.timeouts.sorted(by: { $0.key < $1.key }) {
       text += "coroutine_timeouts_total{site=\"\(escaped(site))\"} \(count)\n"
     }
+    counter("coroutine_task_parts_total", "Parts of Tasks that workers have run.", metrics.taskParts)
+    gauge("coroutine_task_parts_ready", "Parts of Tasks that wait for a worker.", metrics.taskPartsReady)
     func histogram(_ name: String, _ help: String, _ value: CoroutineRuntime.Metrics.Histogram) {
       family(name, "histogram", help)
       var count: UInt64 = 0

@@ -270,6 +270,7 @@ func applyEnvironment() {
     }
     CoroutineRuntime.dumpOnSignal(.stacks)
   }
+  TasksOnWorkers.applyEnvironment()
   guard let record = setting("COROUTINE_RECORD"), record != "0" else { return }
   guard record == "1" || record.hasPrefix("/") else {
     misuse("COROUTINE_RECORD is '\(record.asWord)'. Set it to 1, or to the path of a folder, or leave it unset.")

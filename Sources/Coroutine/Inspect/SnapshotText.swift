@@ -16,7 +16,14 @@ enum Dump {
     let header = "\(count) live coroutine\(count == 1 ? "" : "s")\n"
     let overdue = late.map { $0.line(keptBy: keepers[$0.label]) }.sorted()
     let circles = Deadlocks.find(of: only).map(\.line)
-    return (overdue + circles).reduce(into: header + lines) { $0 += $1 + "\n" }
+    var tasks: [String] = []
+    if only == nil {
+      SchedulerRegistry.visitAll { scheduler in
+        let waiting = scheduler.swiftJobsWaiting
+        if waiting > 0 { tasks.append("jobs of Swift Tasks that wait for \(scheduler.label): \(waiting)") }
+      }
+    }
+    return (overdue + circles + tasks.sorted()).reduce(into: header + lines) { $0 += $1 + "\n" }
   }
 
   /// What keeps the threads of the process, in one line: the running coroutines, in the order of their launches, and

@@ -28,6 +28,9 @@ import Synchronization
 /// Signals count also if the process was started with them blocked. A `SIGHUP` among `signals` that is ignored when
 /// `co_main` is called, as `nohup` does it, stays ignored.
 ///
+/// With `tasksOnWorkers`, Tasks share the workers with coroutines (``CoroutineRuntime/runTasksOnWorkers()``); if that
+/// is refused, a line on standard error says why, and the program runs without it.
+///
 /// Never returns. Called on the program's main thread, which then serves the main queue. On another thread it blocks
 /// that thread. `body` runs on the shared workers. Coroutines that `body` has not launched in a scope do not keep the
 /// process alive.
@@ -35,8 +38,10 @@ import Synchronization
 public func co_main(
   stoppingOn signals: [Int32] = [SIGTERM, SIGINT],
   within duration: Duration = .seconds(10),
+  tasksOnWorkers: Bool = false,
   _ body: @escaping @Sendable () throws -> Void
 ) -> Never {
+  if tasksOnWorkers { TasksOnWorkers.sayIfRefused() }
   let signals = signals.filter { $0 != SIGHUP || !clinux_is_ignored($0) }
   let arrivals = co_signals(signals)
   let forced = ForcedEnd()

@@ -428,16 +428,18 @@ class TimerCall: @unchecked Sendable {
     let own = caller.flatMap { $0.host.schedulerOfTimers($0) }
     ForkedChild.noteUse()
     let scheduler = own ?? WorkerPool.shared.nextWorker()
-    self.scheduler = Unmanaged.passUnretained(scheduler)
     let now = scheduler.clock
     let nanoseconds = duration.nanoseconds
     let deadline =
       isLocal ? scheduler.deadline(nanoseconds, after: now) : Duration.deadline(nanoseconds, after: now)
+    start(at: deadline, on: scheduler, now)
+  }
+
+  /// Starts the timer for a time of the clock of `scheduler`, which is `now`; called once, by the creator.
+  final func start(at deadline: UInt64, on scheduler: Scheduler, _ now: UInt64) {
     // The scheduler would not queue the timer, and nothing would release this object.
-    if deadline == Duration.never {
-      self.scheduler = nil
-      return
-    }
+    if deadline == Duration.never { return }
+    self.scheduler = Unmanaged.passUnretained(scheduler)
     let effect = TimerNode.Effect.call(Unmanaged.passRetained(self))
     node.initialize(to: TimerNode(deadline: deadline, effect: effect))
     scheduler.add(node, now: now)

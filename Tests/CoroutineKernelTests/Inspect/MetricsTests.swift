@@ -254,7 +254,7 @@ private struct Failure: Error {}
 extension CoroutineRuntime.Metrics {
   /// All that never decreases, `launched` and `ended` first.
   fileprivate var counters: [UInt64] {
-    [launched, ended, failed, cancelled, switches, steals, stalls, spareWorkers]
+    [launched, ended, failed, cancelled, switches, steals, stalls, spareWorkers, taskParts]
       + wakeToRun.counts + runLength.counts + timerLateness.counts
   }
 }

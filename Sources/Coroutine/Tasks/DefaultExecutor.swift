@@ -1,0 +1,177 @@
+internal import CCoroutineRuntime
+import Synchronization
+@_spi(ExperimentalCustomExecutors) @_spi(ExperimentalScheduling) import _Concurrency
+
+// The default executor of the process: where the jobs of Tasks without an executor of their own go. It is replaced
+// here and nowhere else, for two that need it: the worker pool (TasksOnWorkers.swift), and the worlds of async code in
+// CoroutineTesting. They may come in either order, and each once.
+//
+//   a job, or a sleep  ->  an interceptor (worlds; a proof)  ->  the worker pool, if it is on  ->  the executor before
+//
+// Ways in. Swift 6.3 asks on Linux
+//   - for a job: its hook, if it is set, else the default executor;
+//   - for a sleep: the default executor alone, as a SchedulingExecutor. The hooks for delays are never called.
+// So both are ours, and both lead to the same functions. The main executor stays as it is.
+//
+// While other threads enqueue. Swift stores the default executor as two words, the object and the witness table, and
+// reads them without a lock. A thread that reads meanwhile may combine one of the old with one of the new. Both
+// combinations do what one of the two executors does, because no function of either uses the object: those of
+// DispatchGlobalTaskExecutor do not (Swift 6.3, disassembled), and those of ReplacedExecutor below call static ones.
+// Neither object is ever released. The hook is one word, and the two below are atomic.
+
+/// What is asked first where a job goes; never released.
+package final class JobInterceptor: Sendable {
+  /// Takes a job, or returns false.
+  let takes: @Sendable (UnownedJob) -> Bool
+  /// Takes a job that is to run after that many nanoseconds, or returns false.
+  let takesSleep: @Sendable (UnownedJob, _ nanoseconds: UInt64) -> Bool
+
+  package init(
+    _ takes: @escaping @Sendable (UnownedJob) -> Bool,
+    sleep takesSleep: @escaping @Sendable (UnownedJob, _ nanoseconds: UInt64) -> Bool
+  ) {
+    self.takes = takes
+    self.takesSleep = takesSleep
+  }
+}
+
+/// The executor that replaces Swift's own.
+private final class ReplacedExecutor: TaskExecutor, SchedulingExecutor, Sendable {
+  func enqueue(_ job: consuming ExecutorJob) { DefaultExecutor.enqueue(UnownedJob(job)) }
+
+  func enqueue<C: _Concurrency.Clock>(
+    _ job: consuming ExecutorJob,
+    after delay: C.Duration,
+    tolerance: C.Duration?,
+    clock: C
+  ) {
+    let job = UnownedJob(job)
+    if let nanoseconds = DefaultExecutor.nanoseconds(delay), DefaultExecutor.sleep(job, nanoseconds) { return }
+    guard let before = DefaultExecutor.before as? any SchedulingExecutor else {
+      return DefaultExecutor.before.enqueue(job)
+    }
+    before.enqueue(ExecutorJob(job), after: delay, tolerance: tolerance, clock: clock)
+  }
+
+  func enqueue<C: _Concurrency.Clock>(
+    _ job: consuming ExecutorJob,
+    at instant: C.Instant,
+    tolerance: C.Duration?,
+    clock: C
+  ) {
+    let job = UnownedJob(job)
+    let delay = clock.now.duration(to: instant)
+    if let nanoseconds = DefaultExecutor.nanoseconds(delay), DefaultExecutor.sleep(job, nanoseconds) { return }
+    guard let before = DefaultExecutor.before as? any SchedulingExecutor else {
+      return DefaultExecutor.before.enqueue(job)
+    }
+    before.enqueue(ExecutorJob(job), at: instant, tolerance: tolerance, clock: clock)
+  }
+}
+
+package enum DefaultExecutor {
+  /// The executor that there was before.
+  fileprivate static let before: any TaskExecutor = Task<Never, Never>.defaultExecutor
+  /// What replaces it.
+  package static let replacement: any TaskExecutor = {
+    _ = before
+    return ReplacedExecutor()
+  }()
+
+  package static var isReplaced: Bool { Task<Never, Never>.defaultExecutor is ReplacedExecutor }
+
+  /// The type of the executor that there was before.
+  static var nameBefore: String { _typeName(type(of: before), qualified: true) }
+
+  /// Replaces the default executor, if it is not replaced yet; returns whether it is now.
+  static func replace() -> Bool {
+    if !isReplaced { _createExecutors(factory: Factory.self) }
+    return isReplaced
+  }
+
+  private enum Factory: ExecutorFactory {
+    static var mainExecutor: any MainExecutor { MainActor.executor }
+    static var defaultExecutor: any TaskExecutor { replacement }
+  }
+
+  // MARK: Where jobs go
+
+  /// The interceptor, as an unmanaged reference; 0 for none.
+  private static let interceptor = Atomic<UInt>(0)
+  /// Whether the worker pool takes what no interceptor takes.
+  static let usesPool = Atomic<Bool>(false)
+
+  private static var current: Unmanaged<JobInterceptor>? {
+    UnsafeRawPointer(bitPattern: interceptor.load(ordering: .acquiring)).map(Unmanaged.fromOpaque)
+  }
+
+  /// Held by a thread that changes the interceptor; a proof holds it to its end.
+  private static let lock = ThreadLock()
+
+  /// Makes `new` the interceptor, from now on; any thread.
+  package static func intercept(by new: JobInterceptor) { lock.withLock { set(Unmanaged.passRetained(new)) } }
+
+  /// Calls `body` while `make` intercepts; it is given the interceptor that there is.
+  static func whileIntercepting(by make: (JobInterceptor?) -> JobInterceptor, _ body: () -> Void) {
+    lock.withLock {
+      let outer = current
+      set(Unmanaged.passRetained(make(outer?.takeUnretainedValue())))
+      body()
+      set(outer)
+    }
+  }
+
+  private static func set(_ new: Unmanaged<JobInterceptor>?) {
+    interceptor.store(new.map { UInt(bitPattern: $0.toOpaque()) } ?? 0, ordering: .releasing)
+  }
+
+  /// Enqueues a job; any thread.
+  static func enqueue(_ job: UnownedJob) {
+    if let current, current._withUnsafeGuaranteedRef({ $0.takes(job) }) { return }
+    enqueueElsewhere(job)
+  }
+
+  /// Enqueues a job that no interceptor takes.
+  package static func enqueueElsewhere(_ job: UnownedJob) {
+    if usesPool.load(ordering: .relaxed) {
+      WorkerPool.shared.enqueue(job, SwiftJobHeader.ofNone)
+    } else {
+      before.enqueue(job)
+    }
+  }
+
+  /// Enqueues a job after a time; returns false if the executor before must do that.
+  fileprivate static func sleep(_ job: UnownedJob, _ nanoseconds: UInt64) -> Bool {
+    if let current, current._withUnsafeGuaranteedRef({ $0.takesSleep(job, nanoseconds) }) { return true }
+    guard usesPool.load(ordering: .relaxed) else { return false }
+    SleepOfTask(job).start(Int64(clamping: nanoseconds))
+    return true
+  }
+
+  /// The duration rounded up, so that no sleep is early; nil if the clock counts by another type.
+  fileprivate static func nanoseconds<D: DurationProtocol>(_ delay: D) -> UInt64? {
+    (delay as? Duration).map { UInt64(max(0, $0.nanoseconds)) }
+  }
+}
+
+/// A timer of a worker that enqueues a Task's job.
+private final class SleepOfTask: TimerCall, @unchecked Sendable {
+  // Sound because `job` never changes.
+  private let job: UnownedJob
+
+  init(_ job: UnownedJob) {
+    self.job = job
+    super.init()
+  }
+
+  /// Starts the timer: on the caller's worker, which need not be woken for it, else on another one.
+  func start(_ nanoseconds: Int64) {
+    let pool = WorkerPool.shared
+    let own = WorkerPool.ofCaller === pool ? Carrier.current?.pointee.scheduler?.takeUnretainedValue() : nil
+    let scheduler = own ?? pool.nextWorker()
+    let now = scheduler.clock
+    start(at: Duration.deadline(nanoseconds, after: now), on: scheduler, now)
+  }
+
+  override func fire() { WorkerPool.shared.enqueue(job, SwiftJobHeader.ofNone, isDue: true) }
+}

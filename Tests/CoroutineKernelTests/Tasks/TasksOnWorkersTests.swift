@@ -1,0 +1,196 @@
+import Dispatch
+import Glibc
+import Testing
+
+@testable import Coroutine
+
+/// Tasks on the worker pool (`CoroutineRuntime.runTasksOnWorkers`).
+///
+/// The installation is for a process, so each test is a process; one that hangs is ended by its alarm.
+@Suite("Tasks on workers", .timeLimit(.minutes(10)))
+struct TasksOnWorkersTests {
+  enum Executors: String, CaseIterable, Codable {
+    case swift
+    case workers
+    case oneWorker
+  }
+
+  @Test("every behaviour of Tasks is the same", arguments: Executors.allCases)
+  func behaviours(executors: Executors) async throws {
+    let ended = await #expect(processExitsWith: .success, observing: [\.standardErrorContent]) { [executors] in
+      alarm(300)
+      if executors == .oneWorker { setenv("COROUTINE_WORKERS", "1", 1) }
+      if executors != .swift { check(CoroutineRuntime.runTasksOnWorkers()) }
+      let differences = await Task.detached { await TaskBehaviour.runAll() }.value
+      let onWorker = await Task.detached { isOnWorker }.value
+      check(onWorker == (executors != .swift))
+      say(differences)
+    }
+    let lines = String(decoding: ended?.standardErrorContent ?? [], as: UTF8.self)
+    #expect(!lines.contains("and not"), "\(lines)")
+  }
+
+  @Test("it can be installed", arguments: Moment.allCases)
+  func installation(moment: Moment) async {
+    await #expect(processExitsWith: .success) { [moment] in
+      alarm(60)
+      switch moment {
+      case .first: check(CoroutineRuntime.runTasksOnWorkers())
+      case .afterTasks:
+        await withTaskGroup(of: Void.self) { group in
+          for _ in 0..<100 { group.addTask { try? await Task.sleep(for: .milliseconds(1)) } }
+        }
+        check(CoroutineRuntime.runTasksOnWorkers())
+      case .onAThread:
+        synchronously {
+          let done = DispatchSemaphore(value: 0)
+          DispatchQueue.global().async {
+            check(CoroutineRuntime.runTasksOnWorkers())
+            done.signal()
+          }
+          done.wait()
+        }
+      case .inACoroutine:
+        let isDone = try? await co_launch { CoroutineRuntime.runTasksOnWorkers() }.value
+        check(isDone == true)
+      case .byTheEnvironment:
+        setenv("COROUTINE_TASKS", "1", 1)
+        _ = try? await co_launch {}.value
+      case .twice:
+        check(CoroutineRuntime.runTasksOnWorkers())
+        check(CoroutineRuntime.runTasksOnWorkers())
+      }
+      check(CoroutineRuntime.tasksRefusal == nil)
+      let (first, second) = await Task.detached {
+        let first = isOnWorker
+        try? await Task.sleep(for: .milliseconds(1))
+        return (first, isOnWorker)
+      }.value
+      check(first && second)
+    }
+  }
+
+  enum Moment: String, CaseIterable, Codable {
+    case first, afterTasks, onAThread, inACoroutine, byTheEnvironment, twice
+  }
+
+  @Test func `the option of co_main does the same`() async {
+    await #expect(processExitsWith: .exitCode(0)) {
+      alarm(60)
+      program()
+    }
+  }
+
+  @Test func `while threads enqueue and sleep, no job is lost`() async {
+    await #expect(processExitsWith: .success) {
+      alarm(120)
+      let isInstalled = Flag()
+      async let counts = withTaskGroup(of: Int.self) { group in
+        for _ in 0..<8 {
+          group.addTask {
+            var count = 0
+            while !isInstalled.isRaised || count < 2_000 {
+              await Task.detached {}.value
+              try? await Task.sleep(nanoseconds: 1)
+              count += 1
+            }
+            return 1
+          }
+        }
+        return await group.reduce(0, +)
+      }
+      try? await Task.sleep(for: .milliseconds(5))
+      check(CoroutineRuntime.runTasksOnWorkers())
+      isInstalled.raise()
+      check(await counts == 8)
+    }
+  }
+
+  @Test func `a hook of another library refuses it, and the reason says so`() async {
+    await #expect(processExitsWith: .success) {
+      alarm(60)
+      let hook = dlsym(dlopen(nil, RTLD_NOW), "swift_task_enqueueGlobal_hook")
+      guard let hook else { return check(false) }
+      // Never called: no Task is made while it is set.
+      hook.storeBytes(of: UInt(16), as: UInt.self)
+      let isDone = CoroutineRuntime.runTasksOnWorkers()
+      hook.storeBytes(of: 0, as: UInt.self)
+      check(!isDone && !CoroutineRuntime.runTasksOnWorkers())
+      check(CoroutineRuntime.tasksRefusal?.contains("SwiftNIO") == true)
+      check(!(await Task.detached { isOnWorker }.value))
+    }
+  }
+
+  @Test func `a Task that awaits a coroutine stays on its worker`() async {
+    await #expect(processExitsWith: .success) {
+      alarm(60)
+      check(CoroutineRuntime.runTasksOnWorkers())
+      let isSame = await Task.detached {
+        for _ in 0..<100 {
+          let here = pthread_self()
+          let there = try? await co_launch { UInt(pthread_self()) }.value
+          // Another worker may steal one of them, and seldom does.
+          if there == UInt(here), UInt(pthread_self()) == UInt(here) { return true }
+        }
+        return false
+      }.value
+      check(isSame)
+    }
+  }
+
+  @Test func `a single job behind a Task that computes is taken over`() async {
+    await #expect(processExitsWith: .success) {
+      alarm(60)
+      setenv("COROUTINE_WORKERS", "2", 1)
+      check(CoroutineRuntime.runTasksOnWorkers())
+      await Task.detached {
+        let hasRun = Flag()
+        let task = Task.detached { hasRun.raise() }
+        while !hasRun.isRaised {}
+        await task.value
+      }.value
+    }
+  }
+
+  @Test func `jobs behind Tasks that block all workers are taken over`() async {
+    await #expect(processExitsWith: .success) {
+      alarm(60)
+      setenv("COROUTINE_WORKERS", "2", 1)
+      check(CoroutineRuntime.runTasksOnWorkers())
+      let begun = Tally()
+      let mayEnd = DispatchSemaphore(value: 0)
+      let blocked = (0..<2).map { _ in
+        Task.detached {
+          begun.add()
+          synchronously { mayEnd.wait() }
+        }
+      }
+      synchronously { while begun.value < 2 { sched_yield() } }
+      let wakers = (0..<2).map { _ in Task.detached { _ = mayEnd.signal() } }
+      for task in blocked + wakers { await task.value }
+    }
+  }
+}
+
+/// Whether the caller runs in the drain of a worker of the shared pool.
+private var isOnWorker: Bool { WorkerPool.ofCaller === WorkerPool.shared }
+
+private func program() {
+  co_main(tasksOnWorkers: true) { try serve() }
+}
+
+@Sendable private func serve() throws {
+  check(try co_await { await Task.detached { isOnWorker }.value })
+}
+
+/// Ends the process with 1 if that is false.
+private func check(_ isTrue: Bool, line: Int = #line) {
+  if !isTrue {
+    say(["line \(line) of TasksOnWorkersTests"])
+    _exit(1)
+  }
+}
+
+private func say(_ lines: [String]) {
+  for line in lines { writeToStandardError(line + "\n") }
+}
