@@ -1,5 +1,6 @@
 // Asks a thread of this process where its coroutine is: by a signal, whose handler walks the frames that it has
-// interrupted. Only for the thread of a stall that is reported. SA_RESTART lets most system calls go on, but not all,
+// interrupted. Only for the thread of a stall that is reported, and of a coroutine that has run for long when a dump
+// is taken. SA_RESTART lets most system calls go on, but not all,
 // so the caller asks only a thread that computes, or is in a call that is restarted.
 //
 //   IDLE --an asker--> ASKED --the handler, on the asked thread--> TAKEN --the handler--> DONE --the asker--> IDLE
@@ -8,10 +9,11 @@
 // Invariants
 //  1. `state` changes by compare-and-swap, but for the last two steps, which belong to the handler and to the asker.
 //     One asker at a time has left IDLE; a second one gets no frames.
-//  2. `frames` and `count` belong to the asker but in TAKEN, when they belong to the handler. So a handler that comes
-//     late finds IDLE, or ASKED for another thread, and touches neither.
+//  2. `frames`, `count` and `is_whole` belong to the asker but in TAKEN, when they belong to the handler. So a handler
+//     that comes late finds IDLE, or ASKED for another thread, and touches neither.
 //  3. The handler runs on the alternate stack of a thread that runs coroutines. It is async-signal-safe: it takes no
-//     lock and allocates nothing, and it reads memory of a coroutine that is running on its own thread.
+//     lock and allocates nothing, and it reads memory of a coroutine that is running on its own thread, and of the
+//     parked ones that step it.
 //
 // SIGURG, as Go uses it: its default is to be ignored, so a signal that arrives without a handler does no harm, and
 // programs hardly use it. If the program has a handler of its own, or blocks the signal, there are no frames.
@@ -31,27 +33,18 @@ static _Atomic int state;
 static _Atomic int asked;
 static uintptr_t *frames;
 static size_t most, count;
+static bool is_whole;
 
-// The interrupted address, and the return addresses above it, as long as the frames lie on the coroutine's stack and
-// each lies above the one before. The last 16 bytes below the control block are no frame of the coroutine's.
-//
-// `syscall` of the C library makes no frame: its return address is `link`. Without it, the function that has called it
-// would be missing, as that in which a thread waits for a `static let` (Once.c).
+// The interrupted address, and the return addresses above it. `syscall` of the C library makes no frame: its return
+// address is `link`. Without it, the function that has called it would be missing, as that in which a thread waits for
+// a `static let` (Once.c).
 static size_t walk(const cco_context *context, uintptr_t pc, uintptr_t fp, uintptr_t stack, uintptr_t link) {
   size_t found = 0;
-  uintptr_t low = stack, high = (uintptr_t)context - 16;
-  if (pc - (uintptr_t)&syscall < 64) {
+  if (pc - (uintptr_t)&syscall < 64 && found < most) {
     frames[found++] = pc;
     pc = link;
   }
-  while (found < most && pc != 0) {
-    frames[found++] = pc;
-    if (fp < low || fp >= high || fp % 8 != 0) break;
-    pc = ((const uintptr_t *)fp)[1];
-    low = fp + 16;
-    fp = ((const uintptr_t *)fp)[0];
-  }
-  return found;
+  return found + cco_walk_interrupted(context, pc, fp, stack, frames + found, most - found, &is_whole);
 }
 
 static void answer(int signal, siginfo_t *info, void *interrupted) {
@@ -88,7 +81,8 @@ static bool install(void) {
   return sigaction(SIGURG, &mine, NULL) == 0;
 }
 
-size_t cco_ask_thread(int thread, uintptr_t *into, size_t room, uint64_t nanoseconds) {
+size_t cco_ask_thread(int thread, uintptr_t *into, size_t room, uint64_t nanoseconds, bool *is_all) {
+  *is_all = false;
   if (cco_compiled_sanitizers() & (CCO_ADDRESS_SANITIZER | CCO_THREAD_SANITIZER)) return 0;
   static _Atomic bool is_asking;
   if (atomic_exchange_explicit(&is_asking, true, memory_order_acquire)) return 0;
@@ -97,6 +91,7 @@ size_t cco_ask_thread(int thread, uintptr_t *into, size_t room, uint64_t nanosec
     frames = into;
     most = room;
     count = 0;
+    is_whole = false;
     atomic_store_explicit(&asked, thread, memory_order_relaxed);
     atomic_store_explicit(&state, ASKED, memory_order_release);
     struct timespec pause = {.tv_nsec = 50000};
@@ -112,6 +107,7 @@ size_t cco_ask_thread(int thread, uintptr_t *into, size_t room, uint64_t nanosec
       // its processor.
       while (atomic_load_explicit(&state, memory_order_acquire) != DONE) nanosleep(&pause, NULL);
       found = count;
+      *is_all = is_whole;
       atomic_store_explicit(&state, IDLE, memory_order_relaxed);
     }
   }

@@ -118,7 +118,8 @@ void cco_write_fatal_report(const cco_context *context, int signal, uintptr_t pc
   uintptr_t frames[FRAMES];
   // The interrupted instruction is no return address. Its frame may not exist yet, or no more: then its caller is left
   // out, or there twice, and the rest is right.
-  size_t count = cco_walk_interrupted(context, pc, frame, stack, frames, FRAMES);
+  bool is_whole;
+  size_t count = cco_walk_interrupted(context, pc, frame, stack, frames, FRAMES, &is_whole);
   cco_line_add_coroutine(&l, label);
   cco_line_add(&l, " got ");
   cco_line_add(&l, name_of_signal(signal));

@@ -84,7 +84,10 @@ static void walk_chain(cco_walk *walk, const cco_context *on, const void *stack,
     }
     const cco_saved_context *caller = __atomic_load_n(&on->caller, __ATOMIC_RELAXED);
     on = caller != NULL ? cco_context_at(caller, NULL) : NULL;
-    if (on == NULL) return;
+    if (on == NULL) {
+      into->is_whole = own == NULL;
+      return;
+    }
     stack = __atomic_load_n(&caller->stack, __ATOMIC_ACQUIRE);
   }
 }
@@ -146,16 +149,21 @@ void cco_walk_stacks(cco_walk *walk, cco_walk_target *targets, size_t count) {
 }
 
 size_t cco_walk_interrupted(const cco_context *context, uintptr_t pc, uintptr_t frame, uintptr_t stack,
-                            uintptr_t *frames, size_t most) {
+                            uintptr_t *frames, size_t most, bool *is_whole) {
   cco_walk walk = {.code = NULL};
   cco_walk_target into = {.frames = frames, .most = (uint32_t)most};
   uintptr_t low = (uintptr_t)context->low;
   const cco_saved_context *caller = context->caller;
   // The caller of a generator's body, or of a body on a second stack, is parked, and its frames are part of the answer.
-  if (walk_frames(&walk, stack > low ? stack : low, (uintptr_t)context, frame, pc, &into) && caller != NULL) {
-    const cco_context *below = cco_context_at(caller, NULL);
-    if (below != NULL) walk_chain(&walk, below, caller->stack, NULL, &into);
+  if (walk_frames(&walk, stack > low ? stack : low, (uintptr_t)context, frame, pc, &into)) {
+    const cco_context *below = caller != NULL ? cco_context_at(caller, NULL) : NULL;
+    if (below == NULL) {
+      into.is_whole = true;
+    } else {
+      walk_chain(&walk, below, caller->stack, NULL, &into);
+    }
   }
+  *is_whole = into.is_whole;
   return into.count;
 }
 

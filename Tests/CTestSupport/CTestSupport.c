@@ -203,3 +203,18 @@ size_t cts_heap_bytes(void) {
   struct mallinfo2 info = mallinfo2();
   return info.uordblks + info.hblkhd;
 }
+
+#if defined(__x86_64__)
+__asm__(
+    ".text\n.globl cts_without_frame_pointer\n.type cts_without_frame_pointer, @function\n"
+    "cts_without_frame_pointer:\n"
+    "  pushq %rbp\n  movl $1, %ebp\n  movq %rdi, %rax\n  movq %rsi, %rdi\n  callq *%rax\n  popq %rbp\n  retq\n"
+    ".size cts_without_frame_pointer, . - cts_without_frame_pointer\n");
+#else
+__asm__(
+    ".text\n.globl cts_without_frame_pointer\n.type cts_without_frame_pointer, @function\n"
+    "cts_without_frame_pointer:\n"
+    "  stp x29, x30, [sp, #-16]!\n  mov x29, #1\n  mov x2, x0\n  mov x0, x1\n  blr x2\n"
+    "  ldp x29, x30, [sp], #16\n  ret\n"
+    ".size cts_without_frame_pointer, . - cts_without_frame_pointer\n");
+#endif

@@ -99,6 +99,39 @@ struct DiagnosticsTests {
     }
   }
 
+  @Test(.enabled(if: !isSanitized))
+  func `the coroutines of the library, and of the answer itself, come last, in one line each`() async throws {
+    try await serving { server in
+      let gate = Promise<Void>()
+      let own = co_launch(name: "of the program") { try co_await(gate) }
+      try CoroutineHTTPTests.serving { _, response in
+        try co_await(gate)
+        try response.send("")
+      } _: { other in
+        // One connection is idle, and one is in a handler of the program.
+        let idle = try Connection.connect(to: other.address)
+        let busy = try Connection.connect(to: other.address)
+        try busy.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        let peers = (idle.localAddress, busy.localAddress)
+        var (program, library) = ("", "")
+        func isThere() -> Bool { program.contains("of the program") && program.contains("\(peers.1) GET /") }
+        try co_timeout(.seconds(60)) {
+          while !isThere() {
+            let parts = try Self.get("/stacks", server).body.components(of: "\nof the library:\n")
+            (program, library) = (parts.first ?? "", parts.last ?? "")
+          }
+        }
+        #expect(library.contains(#/ waiting, .*, launched at Coroutine(Net|HTTP)\//#), "\(library)")
+        #expect(!program.contains("GET /stacks") && !program.contains("\(peers.0)\""), "\(program)")
+        gate.fulfill()
+        _ = try busy.read(upTo: 1_000)
+        idle.close()
+        busy.close()
+      }
+      try own.join()
+    }
+  }
+
   @Test func `a circle of locks is on the page, and on a page of its own`() async throws {
     try await serving { server in
       let locks = (FairMutex(), FairMutex())

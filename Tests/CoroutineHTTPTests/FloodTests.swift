@@ -6,8 +6,6 @@ import Glibc
 import HTTPTypes
 import Testing
 
-private let isSanitized = dlsym(nil, "__asan_init") != nil || dlsym(nil, "__tsan_init") != nil
-
 @Suite("Slow clients, and floods", .timeLimit(.minutes(10)), .serialized)
 struct FloodTests {
   @Test func `2,000 clients that send a byte now and then end, and others are served meanwhile`() async throws {

@@ -79,6 +79,9 @@ final class Running: Sendable {
   }
 }
 
+/// Whether the build has a sanitizer.
+let isSanitized = dlsym(nil, "__asan_init") != nil || dlsym(nil, "__tsan_init") != nil
+
 /// Runs a server while `body` runs.
 func serving<R>(
   _ options: HTTPServer.Options = .init(),

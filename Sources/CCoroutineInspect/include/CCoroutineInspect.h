@@ -67,15 +67,18 @@ void cco_walk_end(cco_walk *walk);
 void cco_walk_stacks(cco_walk *walk, cco_walk_target *targets, size_t count);
 
 /// Walks the frames of the calling thread's interrupted coroutine, from a signal handler: the return addresses from
-/// `pc` and `frame` on, as long as they lie between `stack` and the top of the stack of `context`. Async-signal-safe.
+/// `pc` and `frame` on, as long as they lie between `stack` and the top of the stack of `context`, then those of the
+/// flows that have stepped it. `is_whole`: whether the last frame is the first function of the coroutine.
+/// Async-signal-safe.
 size_t cco_walk_interrupted(const cco_context *context, uintptr_t pc, uintptr_t frame, uintptr_t stack,
-                            uintptr_t *frames, size_t most);
+                            uintptr_t *frames, size_t most, bool *is_whole);
 
 /// Interrupts a thread of this process by SIGURG, and writes the frames of the coroutine that it runs into `frames`:
 /// the interrupted address, then return addresses, `most` at most. Returns their number; 0 if the thread runs no
 /// coroutine or does not answer within `nanoseconds`, if another thread asks meanwhile, if the program handles the
-/// signal, and in builds with a sanitizer. Blocks the caller until then. Any thread but that one (AskThread.c).
-size_t cco_ask_thread(int thread, uintptr_t *frames, size_t most, uint64_t nanoseconds);
+/// signal, and in builds with a sanitizer. `is_whole` as cco_walk_interrupted sets it. Blocks the caller until then.
+/// Any thread but that one (AskThread.c).
+size_t cco_ask_thread(int thread, uintptr_t *frames, size_t most, uint64_t nanoseconds, bool *is_whole);
 
 /// Whether the thread with these frames, as cco_ask_thread gives them, waits for the initial value of a `static let` or
 /// a global of Swift. Takes locks of the loader; any thread (Once.c).

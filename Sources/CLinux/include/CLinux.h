@@ -50,6 +50,14 @@ long clinux_thread_call(const char *tasks, int thread);
 /// The name of a system call that can sleep; null if it is another one.
 const char *_Nullable clinux_call_name(long number);
 
+/// Writes what a socket is connected to, or where it is bound, as `tcp 192.0.2.1:443` or `tcp at [::]:80`, and ends it
+/// with a zero. Empty for other descriptors. `size` is at least 128. Any thread; keeps errno.
+void clinux_describe_socket(int socket, char *text, size_t size);
+
+/// The milliseconds since a TCP connection has last sent or received data; -1 if that is not known. Any thread; keeps
+/// errno.
+int64_t clinux_socket_idle(int socket);
+
 typedef void *_Nullable (*clinux_thread_body)(void *_Nullable argument);
 
 /// Gives the calling thread the signal mask of the library's threads. Returns its former mask, one bit a signal. Like

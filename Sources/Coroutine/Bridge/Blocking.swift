@@ -180,6 +180,8 @@ package final class BlockingPool: @unchecked Sendable {
   @exclusivity(unchecked) private var waiting = 0
   @exclusivity(unchecked) private var queue = BlockingQueue()
   @exclusivity(unchecked) private var idle: [BlockingThread] = []
+  /// The coroutine that waits for the body of each thread, by the kernel's number of the thread.
+  @exclusivity(unchecked) private var askers: [Int32: UInt64] = [:]
 
   /// The call that the pool serves, for errors, and the beginning of its threads' names.
   private let call: String
@@ -207,6 +209,26 @@ package final class BlockingPool: @unchecked Sendable {
     self.threadName = threadName
     self.start = start
     self.observe = observe
+    BlockingPositions.add { [weak self] in self?.positions ?? [:] }
+  }
+
+  /// The number of queued bodies whose positions are told: the lock is held for them.
+  private static var mostPositions: Int { 256 }
+
+  /// Where the bodies are, by the numbers of their coroutines, for reports; of the queue its first ones.
+  private var positions: [UInt64: BlockingPositions.Position] {
+    let (queued, running) = lock.withLock {
+      var (queued, next): ([UInt64], BlockingWork?) = ([], queue.first)
+      while let work = next, queued.count < Self.mostPositions {
+        queued.append(work.asker)
+        next = work.next
+      }
+      return (queued, askers)
+    }
+    var positions: [UInt64: BlockingPositions.Position] = [:]
+    for (before, asker) in queued.enumerated() { positions[asker] = .queue(before: before) }
+    for (thread, asker) in running { positions[asker] = .thread(thread) }
+    return positions
   }
 
   /// Creates a pool for another call than co_blocking, which is named in its errors and by its threads.
@@ -308,12 +330,14 @@ package final class BlockingPool: @unchecked Sendable {
   /// Waits for the next work of `thread`; returns nil if the thread is no longer counted, and must end.
   fileprivate func next(for thread: BlockingThread) -> BlockingWork? {
     lock.lock()
+    askers[thread.number] = nil
     if threads > limit {
       threads -= 1
       lock.unlock()
       return nil
     }
     if let work = queue.popFirst() {
+      askers[thread.number] = work.asker
       lock.unlock()
       return work
     }
@@ -325,7 +349,11 @@ package final class BlockingPool: @unchecked Sendable {
       let result = thread.wake.wait(timeout: end)
       lock.lock()
       defer { lock.unlock() }
-      guard let index = idle.firstIndex(where: { $0 === thread }) else { return thread.handed.take() }
+      guard let index = idle.firstIndex(where: { $0 === thread }) else {
+        let work = thread.handed.take()
+        askers[thread.number] = work?.asker
+        return work
+      }
       if result == .timedOut {
         idle.remove(at: index)
         threads -= 1
@@ -371,6 +399,8 @@ final class BlockingThread: LimitedThread, @unchecked Sendable {
   @exclusivity(unchecked) fileprivate var handed: BlockingWork?
   fileprivate let wake = DispatchSemaphore(value: 0)
   fileprivate let pool: BlockingPool
+  /// The kernel's number of the thread; set by it before it asks for its first body, and not read by others.
+  @exclusivity(unchecked) fileprivate var number: Int32 = 0
   private let name: String
   private static let number = Atomic<Int>(0)
 
@@ -412,6 +442,7 @@ final class BlockingThread: LimitedThread, @unchecked Sendable {
   }
 
   private func serve() {
+    number = clinux_thread_id()
     clinux_name_thread(name)
     cco_guard_thread()
     enter()
@@ -445,7 +476,10 @@ private class BlockingWork: @unchecked Sendable {
   @exclusivity(unchecked) final unowned(unsafe) var previous: BlockingWork?
   @exclusivity(unchecked) final var isQueued = false
 
-  init() {}
+  /// The number of the coroutine that waits.
+  let asker: UInt64
+
+  init(_ asker: UInt64) { self.asker = asker }
 
   /// Runs the body and delivers its outcome.
   ///
@@ -479,7 +513,7 @@ private final class BlockingBody<Output: Sendable>: BlockingWork, @unchecked Sen
     self.locals = locals
     self.onUndelivered = onUndelivered
     self.body = body
-    super.init()
+    super.init(cell.origin.id)
   }
 
   override func run() {

@@ -195,8 +195,9 @@ struct ProfileWriter {
     for (index, name) in functionList.enumerated() {
       profile.add(5) {
         $0.add(1, UInt64(index + 1))
+        // Without a name of the system (field 3): pprof would demangle one that is equal, and cut what is between
+        // brackets.
         $0.add(2, name)
-        $0.add(3, name)
       }
     }
     for text in stringList { profile.add(6, text.utf8) }

@@ -209,7 +209,7 @@ enum SignalHub {
 
 extension CoroutineRuntime {
   private static let dumpsOnSignal = Atomic<Bool>(false)
-  private static let dumpsStacks = Atomic<Bool>(false)
+  private static let dumpKind = Atomic<Int>(0)
   private static let wanted = Atomic<UInt>(0)
 
   /// Makes SIGUSR2 write ``dump(_:)`` to standard error, even while every queue is stuck.
@@ -225,7 +225,7 @@ extension CoroutineRuntime {
   ///
   /// - Parameter detail: The form of the dump; that of the last call counts.
   public static func dumpOnSignal(_ detail: DumpDetail = .list) {
-    dumpsStacks.store(detail == .stacks, ordering: .relaxed)
+    dumpKind.store(detail.kind.rawValue, ordering: .relaxed)
     if dumpsOnSignal.exchange(true, ordering: .relaxed) { return }
     EndedJobs.begin()
     let refusal = SignalHub.add(SIGUSR2) {
@@ -244,7 +244,8 @@ extension CoroutineRuntime {
     repeat {
       noticed = wanted.load(ordering: .acquiring)
       writeToStandardError(
-        dump(dumpsStacks.load(ordering: .relaxed) ? .stacks : .list) + queuesText(16) + endedText(16)
+        dump(DumpDetail(kind: .init(rawValue: dumpKind.load(ordering: .relaxed)) ?? .list)) + queuesText(16)
+          + endedText(16)
       )
       RecordingFiles.writeOnRequest()
     } while !wanted.compareExchange(expected: noticed, desired: 0, ordering: .acquiringAndReleasing).exchanged

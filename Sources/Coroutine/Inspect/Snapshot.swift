@@ -49,9 +49,18 @@ extension CoroutineRuntime {
       public var isTorn: Bool
       /// The return addresses of its frames, the innermost first; see ``CoroutineRuntime/frames(at:)``.
       ///
-      /// Empty if stacks were not asked for, if it runs or has not started, or if it is torn. A generator that it
-      /// steps comes before the frames that step it.
+      /// Empty if stacks were not asked for, if it has not started, or if it is torn. A generator that it steps comes
+      /// before the frames that step it. Of a running coroutine, if it has run for 50 ms, and its thread answers: see
+      /// ``CoroutineRuntime/Stall/stack``.
       public var stack: [UInt]
+      /// Whether the stack ends before the function that was launched: a function has no frame pointer, or there are
+      /// more than 256 frames.
+      public var isCut: Bool
+      /// The kernel's number of the thread on which it has run for 50 ms or more, as `top -H` shows it; nil if that is
+      /// not known.
+      public var thread: Int32?
+      /// What that thread did: `computing`, `in read(2)` or `asleep in the kernel`; nil if that is not known.
+      public var activity: String?
 
       /// The states of a coroutine.
       public enum State: String, Sendable, Codable {
@@ -105,7 +114,9 @@ extension CoroutineRuntime {
   ///
   /// With `stacks`, each parked coroutine has the return addresses of its frames, the 256 innermost ones at most; a
   /// coroutine that moves meanwhile is read again, and at last has none (``Snapshot/Coroutine/isTorn``). Code without
-  /// frame pointers ends a stack early. In builds with a sanitizer there are no stacks, as ``dump(_:)`` says there.
+  /// frame pointers ends a stack early (``Snapshot/Coroutine/isCut``). The thread of a coroutine that has run for 50 ms
+  /// or more is asked, by a signal, as for a stall (``Stall/stack``); the answers are waited for, for 100 ms at most.
+  /// In builds with a sanitizer there are no stacks, as ``dump(_:)`` says there.
   ///
   /// - Parameter stacks: Whether to read where each coroutine is.
   public static func snapshot(stacks: Bool = false) -> Snapshot { snapshot(stacks: stacks, of: nil) }
@@ -113,10 +124,13 @@ extension CoroutineRuntime {
   /// A snapshot of the coroutines of `only`, or of all.
   static func snapshot(stacks: Bool, of only: [Scheduler]?) -> Snapshot {
     var coroutines: [Snapshot.Coroutine] = []
+    var isSorted = true
     let late = visit(stacks: stacks, of: only) { entry, count in
       if coroutines.isEmpty { coroutines.reserveCapacity(count) }
+      if let last = coroutines.last, last.id > entry.id { isSorted = false }
       coroutines.append(entry)
     }
+    if !isSorted { coroutines.sort { $0.id < $1.id } }
     return Snapshot(coroutines: coroutines, lateTimers: late.map(\.by), ended: Snapshot.latestEnded)
   }
 
@@ -124,7 +138,7 @@ extension CoroutineRuntime {
   /// about 64 KiB.
   ///
   /// So a million coroutines need no second copy. Waits for nothing itself; any thread, as `snapshot`. Times are
-  /// numbers of nanoseconds, addresses are numbers, and names are as they were given.
+  /// numbers of nanoseconds, addresses are numbers, and names are as they were given. The running coroutines come last.
   ///
   /// - Parameters:
   ///   - stacks: Whether to read where each coroutine is.
@@ -154,7 +168,7 @@ extension CoroutineRuntime {
 
   /// Reads all coroutines, a few at a time; returns the schedulers that are late.
   ///
-  /// `body` gets each with the number of all.
+  /// `body` gets each with the number of all, those that ran when they were read first as the last ones.
   static func visit(
     stacks: Bool,
     of only: [Scheduler]?,
@@ -164,17 +178,22 @@ extension CoroutineRuntime {
     var late: [LateScheduler] = []
     let jobs = LiveJobs.list(of: only) { if let single = LateScheduler($0) { late.append(single) } }
     var reader = SnapshotReader(JobNames(jobs))
-    if stacks {
-      var walker = StackReader()
-      for first in stride(from: 0, to: jobs.count, by: StackReader.batch) {
-        let some = jobs[first..<min(first + StackReader.batch, jobs.count)]
-        for entry in walker.read(some) { try body(reader.coroutine(entry), jobs.count) }
-      }
-    } else {
-      for job in jobs {
-        try body(reader.coroutine(StackReader.Entry(job: InspectedJob(job))), jobs.count)
+    var walker = StackReader(reads: stacks)
+    var running: [AnyJob] = []
+    for first in stride(from: 0, to: jobs.count, by: StackReader.batch) {
+      for entry in walker.read(jobs[first..<min(first + StackReader.batch, jobs.count)]) {
+        if entry.job.state == .running {
+          running.append(entry.job.job)
+        } else {
+          try body(reader.coroutine(entry), jobs.count)
+        }
       }
     }
+    // The walk takes its time, and has seen more of them run than there are threads: they are read again, all at once.
+    var entries = walker.readAll(running)
+    var threads = RunningStacks()
+    for index in entries.indices { threads.read(&entries[index], asks: stacks) }
+    for entry in entries { try body(reader.coroutine(entry), jobs.count) }
     return late.sorted { $0.by > $1.by }
   }
 }
@@ -208,7 +227,7 @@ extension CoroutineRuntime.Snapshot {
 
 extension CoroutineRuntime.Snapshot.Coroutine {
   private enum Key: String, CodingKey {
-    case id, name, launchSite, state, wait, scheduler, since, isCancelled, isTorn, stack
+    case id, name, launchSite, state, wait, scheduler, since, isCancelled, isTorn, stack, isCut, thread, activity
   }
 
   /// Reads `since` as nanoseconds.
@@ -224,7 +243,10 @@ extension CoroutineRuntime.Snapshot.Coroutine {
       since: .nanoseconds(try values.decode(Int64.self, forKey: .since)),
       isCancelled: try values.decode(Bool.self, forKey: .isCancelled),
       isTorn: try values.decode(Bool.self, forKey: .isTorn),
-      stack: try values.decode([UInt].self, forKey: .stack)
+      stack: try values.decode([UInt].self, forKey: .stack),
+      isCut: try values.decode(Bool.self, forKey: .isCut),
+      thread: try values.decodeIfPresent(Int32.self, forKey: .thread),
+      activity: try values.decodeIfPresent(String.self, forKey: .activity)
     )
   }
 
@@ -241,6 +263,9 @@ extension CoroutineRuntime.Snapshot.Coroutine {
     try values.encode(isCancelled, forKey: .isCancelled)
     try values.encode(isTorn, forKey: .isTorn)
     try values.encode(stack, forKey: .stack)
+    try values.encode(isCut, forKey: .isCut)
+    try values.encodeIfPresent(thread, forKey: .thread)
+    try values.encodeIfPresent(activity, forKey: .activity)
   }
 }
 
@@ -263,6 +288,8 @@ struct SnapshotReader {
   private var launchSites: [LaunchSiteKey: String] = [:]
   /// The text of the wait before, with its source: neighbours often wait for the same object.
   private var lastWait: (source: AnyObject, kind: WaitKind, wait: CoroutineRuntime.Snapshot.Wait)?
+  /// Where the bodies of co_blocking were, when the first of them was asked for.
+  private var blocking: [UInt64: String]?
 
   /// The file, by the address of its literal, and the line.
   private struct LaunchSiteKey: Hashable {
@@ -294,7 +321,10 @@ struct SnapshotReader {
       since: .nanoseconds(Int64(clamping: inspected.nanosecondsInState)),
       isCancelled: inspected.isCancelled,
       isTorn: entry.isTorn,
-      stack: entry.stack
+      stack: entry.stack,
+      isCut: entry.isCut,
+      thread: entry.thread?.number,
+      activity: entry.thread?.activity?.description
     )
   }
 
@@ -309,7 +339,7 @@ struct SnapshotReader {
 
   private mutating func wait(of inspected: InspectedJob) -> CoroutineRuntime.Snapshot.Wait {
     if let lastWait, let source = inspected.source, lastWait.source === source, lastWait.kind == inspected.kind,
-      inspected.kind != .select
+      inspected.kind != .select, inspected.kind != .answer
     {
       return lastWait.wait
     }
@@ -317,10 +347,20 @@ struct SnapshotReader {
       kind: inspected.kind.name,
       object: inspected.object,
       owner: inspected.owner(names),
-      text: inspected.waitText(names)
+      text: inspected.waitText(names) + position(of: inspected)
     )
     if let source = inspected.source { lastWait = (source, inspected.kind, wait) }
     return wait
+  }
+}
+
+extension SnapshotReader {
+  /// Where the body is that a coroutine waits for, in parentheses; empty for other waits.
+  private mutating func position(of inspected: InspectedJob) -> String {
+    guard inspected.kind == .blocking else { return "" }
+    let positions = blocking ?? BlockingPositions.now()
+    blocking = positions
+    return positions[inspected.job.id].map { " (\($0))" } ?? ""
   }
 }
 
@@ -343,7 +383,7 @@ struct InspectedJob {
   /// The time at which the job's scheduler last read the clock.
   private let lastClockRead: UInt64
   /// The source that the wait has recorded (JobRecord.waitSource).
-  private let number: UInt
+  let number: UInt
   private(set) var source: (any Inspectable)?
   private var cases: [InspectedCase]?
   private let _caseCount: UInt8
@@ -386,6 +426,10 @@ struct InspectedJob {
     case .select:
       let list = cases.map { $0.map { text($0, names) }.joined(separator: "; ") }
       return "\(_caseCount) case\(_caseCount == 1 ? "" : "s")" + (list.map { ": \($0)" } ?? "")
+    case .answer:
+      guard let actor = source as? any OwnedSource else { return nil }
+      let isOwed = actor.owners(awaitedBy: job.record) != nil
+      return "from \(actor.inspect(names))\(isOwed ? "" : ", which has delegated it")"
     default: return source?.inspect(names)
     }
   }
@@ -423,6 +467,9 @@ struct InspectedJob {
   /// The number of the coroutine that has to act.
   func owner(_ names: JobNames) -> UInt64? {
     if kind == .job { return (source as? AnyJob)?.id }
+    if kind == .answer {
+      return (source as? any OwnedSource)?.owners(awaitedBy: job.record)?.first.flatMap { names.id(ofOwner: $0) }
+    }
     return (source as? any Owned).flatMap { names.id(ofOwner: $0.ownerInDump) }
   }
 }
@@ -572,6 +619,7 @@ extension WaitKind {
   func sourceAddress(_ number: UInt) -> UInt? {
     switch self {
     case .receive, .change, .send, .lock, .permits, .condition, .group, .select, .job: number
+    case .answer: number == 0 ? nil : number
     // The recorded address is that of its completion, the first property of a promise.
     case .promise: number &- UInt(objectHeader)
     default: nil

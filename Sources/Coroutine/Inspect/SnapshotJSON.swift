@@ -32,7 +32,13 @@ struct SnapshotJSON {
       if index > 0 { add(",") }
       add(UInt64(address))
     }
-    add("]}")
+    add(entry.isCut ? "],\"isCut\":true" : "],\"isCut\":false")
+    if let thread = entry.thread {
+      add(",\"thread\":")
+      add(UInt64(max(0, thread)))
+    }
+    if let activity = entry.activity { addString("activity", activity) }
+    add("}")
   }
 
   private mutating func add(_ wait: CoroutineRuntime.Snapshot.Wait) {

@@ -6,13 +6,18 @@ internal import CCoroutineInspect
 /// of one that stays parked.
 enum Dump {
   static func text(of only: [Scheduler]? = nil) -> String {
-    var (lines, count) = ("", 0)
+    var lines: [(id: UInt64, text: String)] = []
     var keepers: [String: String] = [:]
-    let late = CoroutineRuntime.visit(stacks: false, of: only) { entry, _ in
-      lines += entry.line + "\n"
-      count += 1
+    var held = HeldUp()
+    let late = CoroutineRuntime.visit(stacks: false, of: only) { entry, count in
+      lines.reserveCapacity(count)
+      lines.append((entry.id, entry.line))
+      held.add(entry)
       if entry.state == .running { keepers[entry.scheduler] = entry.title }
     }
+    // The running ones come last.
+    lines.sort { $0.id < $1.id }
+    let count = lines.count
     let header = "\(count) live coroutine\(count == 1 ? "" : "s")\n"
     let overdue = late.map { $0.line(keptBy: keepers[$0.label]) }.sorted()
     let circles = Deadlocks.find(of: only).map(\.line)
@@ -23,7 +28,8 @@ enum Dump {
         if waiting > 0 { tasks.append("jobs of Swift Tasks that wait for \(scheduler.label): \(waiting)") }
       }
     }
-    return (overdue + circles + tasks.sorted()).reduce(into: header + lines) { $0 += $1 + "\n" }
+    let last = overdue + held.lines(of: only) + circles + tasks.sorted()
+    return (lines.map(\.text) + last).reduce(into: header) { $0 += $1 + "\n" }
   }
 
   /// What keeps the threads of the process, in one line: the running coroutines, in the order of their launches, and
@@ -71,9 +77,14 @@ extension CoroutineRuntime.Snapshot.Coroutine {
     case .notStarted: "not started" + age("for")
     // A coroutine that was woken has waited for a part of the time.
     case .ready: "ready" + age("for at most")
-    case .running: "running" + age("for at most")
+    case .running: "running" + age("for at most") + doing
     case .waiting: "waiting " + (wait?.text ?? "") + age("for")
     }
+  }
+
+  /// What the thread of a running coroutine does, if that is known.
+  private var doing: String {
+    (activity.map { ", \($0)" } ?? "") + (thread.map { ", on thread \($0)" } ?? "")
   }
 
   private func age(_ words: String) -> String { since == .zero ? "" : " \(words) \(since.asMilliseconds)" }
@@ -89,7 +100,7 @@ extension Duration {
 extension CoroutineRuntime {
   /// The forms of a dump for people.
   public struct DumpDetail: Sendable, Hashable {
-    enum Kind { case list, stacks }
+    enum Kind: Int { case list, stacks, descriptors }
 
     let kind: Kind
 
@@ -97,14 +108,23 @@ extension CoroutineRuntime {
     public static var list: DumpDetail { DumpDetail(kind: .list) }
     /// Groups of coroutines with equal stacks.
     public static var stacks: DumpDetail { DumpDetail(kind: .stacks) }
+    /// The open descriptors of the library, by who has opened them: peer, age, idle time, and who waits for each.
+    ///
+    /// The idle time of a TCP connection is the kernel's. A leak is a group that grows, and for which no coroutine
+    /// waits.
+    public static var descriptors: DumpDetail { DumpDetail(kind: .descriptors) }
   }
 
   /// Describes every live coroutine, as text for people.
   ///
   /// `.stacks` makes one group of the coroutines that wait in the same call for the same kind of thing, and shows the
-  /// largest group first: how many they are, what they wait for, the longest and the median time, where they were
-  /// launched, one of them, and the functions on their stacks, the innermost first. What this library itself does there
-  /// is left out, except for the call that waits. Circles of coroutines that can never go on come last, as in a list.
+  /// largest group first: how many they are, the longest and the median time, what they wait for, where they were
+  /// launched, one of them, and the functions on their stacks, the innermost first. Of what this library itself does
+  /// there, one line is shown: the call that waits. Groups of the library's own coroutines, and of those that make the
+  /// dump, have one line each, and come last.
+  ///
+  /// Both forms end with the coroutines that hold up others, and what they do themselves; then come the circles of
+  /// coroutines that can never go on.
   ///
   /// Never suspends; any thread, even while queues are stuck. It stops nothing (``snapshot(stacks:)``). The first call
   /// with `.stacks` reads symbol tables (``frames(at:)``). Names of users, and those of functions, are escaped, so that
@@ -113,6 +133,7 @@ extension CoroutineRuntime {
     switch detail.kind {
     case .list: dump()
     case .stacks: StackDump.text()
+    case .descriptors: DescriptorReport.text()
     }
   }
 }
@@ -131,7 +152,10 @@ struct StackDump {
     let state: Entry.State
     let kind: String?
     let isTorn: Bool
+    let isCut: Bool
     let frames: [UInt]
+    /// Whether it is this library's, which comes last.
+    let isOwn: Bool
   }
 
   /// A group, without its members: a million coroutines in one group take one number each.
@@ -139,7 +163,8 @@ struct StackDump {
     let first: Entry
     var since: [Duration] = []
     var launchSites = Tally()
-    var waits = Tally()
+    var waits = WaitTally()
+    var schedulers: Set<String> = []
     var cancelled = 0
 
     mutating func add(_ entry: Entry) {
@@ -147,6 +172,7 @@ struct StackDump {
       launchSites.add(entry.launchSite)
       if let wait = entry.wait { waits.add(wait.text) }
       if entry.isCancelled { cancelled += 1 }
+      if entry.state == .running { schedulers.insert(entry.scheduler) }
     }
   }
 
@@ -176,21 +202,73 @@ struct StackDump {
     }
   }
 
+  /// What the members of a group wait for: the kind, and how many different things.
+  private struct WaitTally {
+    private var phrase = ""
+    private var things: [String: Int] = [:]
+    private var isMore = false
+
+    mutating func add(_ text: String) {
+      let head = text.firstIndex(of: "(") ?? text.endIndex
+      if phrase.isEmpty { phrase = text[..<head].trimmed }
+      guard head < text.endIndex else { return }
+      let thing = String(text[head...].dropFirst().dropLast())
+      if things[thing] != nil || things.count < 1_024 { things[thing, default: 0] += 1 } else { isMore = true }
+    }
+
+    /// `for readable descriptors (15)`, or with the one for which most wait.
+    func summary(_ kind: String, of total: Int) -> String {
+      guard let most = things.min(by: { ($1.value, $0.key) < ($0.value, $1.key) }) else { return phrase }
+      if things.count == 1, !isMore { return "\(phrase) (\(most.key))" }
+      let count = "\(things.count)\(isMore ? " or more" : "")"
+      switch kind {
+      case "readable", "writable", "descriptor": return "\(phrase) (\(count) descriptors)"
+      case "delay":
+        let overdue = things.filter { $0.key.hasPrefix("overdue") }.reduce(0) { $0 + $1.value }
+        return overdue == 0 ? phrase : "\(phrase) (\(overdue) overdue)"
+      case "blocking":
+        let running = things.filter { $0.key.hasPrefix("on thread") }.reduce(0) { $0 + $1.value }
+        return "\(phrase) (\(running) on threads, \(total - running) in the queue)"
+      default:
+        let example = most.value > 1 ? "\(most.value) for" : "for example"
+        return "\(phrase) (\(count) different ones, \(example) \(most.key))"
+      }
+    }
+  }
+
   private var groups: [Key: Group] = [:]
+  private var held = HeldUp()
+  /// The coroutine that makes the dump.
+  private let caller = RunningCoroutine.label?.id
   private var shown: [[UInt]: [Symbols.Named]] = [:]
   private var count = 0
 
   static func text(of only: [Scheduler]? = nil) -> String {
     var dump = StackDump()
     let late = CoroutineRuntime.visit(stacks: true, of: only) { entry, _ in dump.add(entry) }
-    return dump.text(late, Deadlocks.find(of: only).map(\.line))
+    return dump.text(late, dump.held.lines(of: only), Deadlocks.find(of: only).map(\.line))
   }
 
   private mutating func add(_ entry: Entry) {
     count += 1
-    let frames = shownFrames(of: entry.stack).map(\.frame.address)
-    let key = Key(state: entry.state, kind: entry.wait?.kind, isTorn: entry.isTorn, frames: frames)
+    held.add(entry)
+    let frames = shownFrames(of: entry.stack)
+    let key = Key(
+      state: entry.state,
+      kind: entry.wait?.kind,
+      isTorn: entry.isTorn,
+      isCut: entry.isCut,
+      frames: frames.map(\.frame.address),
+      isOwn: isOwn(entry, frames)
+    )
     groups[key, default: Group(first: entry)].add(entry)
+  }
+
+  /// Whether a coroutine was launched by this library, and is in no code of the program.
+  private func isOwn(_ entry: Entry, _ frames: [Symbols.Named]) -> Bool {
+    guard Library.contains(entry.launchSite) else { return false }
+    if entry.id == caller { return true }
+    return !frames.isEmpty && !frames.contains { $0.owner == .program }
   }
 
   /// The frames of a stack that a report shows: of each run of the runtime's own, only the outermost one, which is the
@@ -218,13 +296,17 @@ struct StackDump {
     return frames
   }
 
-  private func text(_ late: [LateScheduler], _ circles: [String]) -> String {
+  private func text(_ late: [LateScheduler], _ held: [String], _ circles: [String]) -> String {
     var text =
       "\(count) live coroutine\(count == 1 ? "" : "s") in \(groups.count) group\(groups.count == 1 ? "" : "s")\n"
     if let reason = Self.whyWithoutStacks { text += "stacks \(reason)\n" }
     let sorted = groups.sorted { ($1.value.since.count, $0.value.first.id) < ($0.value.since.count, $1.value.first.id) }
-    for (key, group) in sorted { text += "\n" + describe(key, group) }
+    for (key, group) in sorted where !key.isOwn { text += "\n" + describe(key, group) }
+    let own = sorted.filter(\.key.isOwn)
+    if !own.isEmpty { text += "\nof the library:\n" }
+    for (key, group) in own { text += "  \(heading(key, group)), launched at \(group.launchSites.summary)\n" }
     for single in late { text += "\n" + single.line(keptBy: nil) + "\n" }
+    if !held.isEmpty { text += "\n" + held.joined(separator: "\n") + "\n" }
     for circle in circles { text += "\n" + circle + "\n" }
     return text
   }
@@ -235,19 +317,35 @@ struct StackDump {
     return reader.status == CCO_WALK_READY ? nil : String(cString: cco_walk_message(reader.status))
   }
 
-  private func describe(_ key: Key, _ group: Group) -> String {
+  /// `29 waiting, longest 4 ms, median 3 ms, for a lock (…)`, or `1 waiting, 3 ms, for a lock (…)`.
+  private func heading(_ key: Key, _ group: Group) -> String {
     let (first, times) = (group.first, group.since.sorted())
-    let example = "\(first.title) on \(first.scheduler)"
     var text = "\(times.count) \(Self.phrase(key.state))"
-    if key.state == .waiting { text += " \(group.waits.summary)" }
-    if key.isTorn { text += ", moving too fast to read" }
     let (longest, median) = (times[times.count - 1], times[times.count / 2])
-    text +=
-      times.count == 1
-      ? ", for \(longest.asMilliseconds)" : ", longest \(longest.asMilliseconds), median \(median.asMilliseconds)"
+    text += times.count == 1 ? ", \(longest.asMilliseconds)" : ", longest \(longest.asMilliseconds)"
+    if times.count > 1 { text += ", median \(median.asMilliseconds)" }
+    if key.state == .waiting { text += ", " + group.waits.summary(key.kind ?? "", of: times.count) }
+    if key.isTorn { text += ", moving too fast to read" }
+    if times.count == 1, let activity = first.activity { text += ", " + activity }
+    if times.count == 1, let thread = first.thread { text += ", on thread \(thread)" }
+    // Each was read at its own moment.
+    if group.schedulers.count < times.count, key.state == .running {
+      text += ", one after the other: there are \(group.schedulers.count) threads"
+    }
     if group.cancelled > 0 { text += ", \(group.cancelled) cancelled" }
-    text += "\n  launched at \(group.launchSites.summary)\n  \(times.count == 1 ? "it is" : "for example") \(example)\n"
-    for named in shown[first.stack] ?? [] { text += "    \(named.line)\n" }
+    return text
+  }
+
+  private func describe(_ key: Key, _ group: Group) -> String {
+    let first = group.first
+    let example = "\(first.title) on \(first.scheduler)"
+    var text = heading(key, group)
+    text += "\n  launched at \(group.launchSites.summary)\n"
+    text += "  \(group.since.count == 1 ? "it is" : "for example") \(example)\n"
+    let frames = shown[first.stack] ?? []
+    for named in frames { text += "    \(named.line)\n" }
+    if key.isCut { text += "    … cut here: a function has no frame pointer, or there are more than 256 frames\n" }
+    if let reason = first.whyWithoutStack { text += "    \(reason)\n" }
     return text
   }
 
@@ -259,4 +357,8 @@ struct StackDump {
     case .waiting: "waiting"
     }
   }
+}
+
+extension Substring {
+  fileprivate var trimmed: String { String(last == " " ? dropLast() : self) }
 }

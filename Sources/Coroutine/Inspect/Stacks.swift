@@ -11,6 +11,10 @@ struct StackReader: ~Copyable {
     var job: InspectedJob
     var stack: [UInt] = []
     var isTorn = false
+    /// Whether the stack ends before the coroutine's first function.
+    var isCut = false
+    /// Of a coroutine that has run for long.
+    var thread: RunningThread?
   }
 
   /// The number of stacks that are walked together.
@@ -18,6 +22,7 @@ struct StackReader: ~Copyable {
   /// The number of times that a job which moves is read again.
   private static var repeats: Int { 4 }
 
+  private let reads: Bool
   let status: cco_walk_status
   private var walk = cco_walk()
   private let frames: UnsafeMutablePointer<UInt>
@@ -27,14 +32,16 @@ struct StackReader: ~Copyable {
   /// Most coroutines of a server share a few of them.
   private var known: [UInt64: [[UInt]]] = [:]
 
-  init() {
-    status = cco_walk_begin(&walk)
+  /// Without `reads` it inspects jobs only.
+  init(reads: Bool = true) {
+    self.reads = reads
+    status = reads ? cco_walk_begin(&walk) : CCO_WALK_READY
     frames = .allocate(capacity: Self.batch * Self.most)
     targets = .allocate(capacity: Self.batch)
   }
 
   deinit {
-    if status == CCO_WALK_READY {
+    if reads, status == CCO_WALK_READY {
       var walk = walk
       cco_walk_end(&walk)
     }
@@ -44,10 +51,19 @@ struct StackReader: ~Copyable {
 
   private static var most: Int { Int(CCO_MOST_FRAMES) }
 
+  /// Inspects jobs, any number of them, which the caller holds, and reads their stacks.
+  mutating func readAll(_ jobs: [AnyJob]) -> [Entry] {
+    var entries: [Entry] = []
+    for first in stride(from: 0, to: jobs.count, by: Self.batch) {
+      entries += read(jobs[first..<min(first + Self.batch, jobs.count)])
+    }
+    return entries
+  }
+
   /// Inspects jobs, `batch` at most, which the caller holds, and reads their stacks.
   mutating func read(_ jobs: ArraySlice<AnyJob>) -> [Entry] {
     var entries = jobs.map { Entry(job: InspectedJob($0)) }
-    guard status == CCO_WALK_READY else { return entries }
+    guard reads, status == CCO_WALK_READY else { return entries }
     var open = entries.indices.filter { entries[$0].job.isParked }
     var rounds = 0
     while !open.isEmpty {
@@ -80,6 +96,7 @@ struct StackReader: ~Copyable {
       } else {
         let found = UnsafeBufferPointer(start: frames + position * Self.most, count: Int(targets[position].count))
         entries[index].stack = shared(found)
+        entries[index].isCut = !targets[position].is_whole
       }
     }
     return moved
@@ -140,14 +157,17 @@ enum Symbols {
     case standard
     case program
 
-    /// In a mangled name the module comes first, but for a type of the standard library that the module extends.
-    init(_ mangled: String) {
+    /// In a mangled name the module comes first, but for a type of the standard library that the module extends, and
+    /// for the extension of a module's type by another module, which is known by its readable name.
+    init(_ mangled: String, _ readable: String?) {
       self =
-        if mangled.hasPrefix("cco_") || mangled.hasPrefix("_ZL10trampolineN5boost") {
+        if mangled.hasPrefix("cco_") || mangled.hasPrefix("clinux_") || mangled.hasPrefix("_ZL10trampolineN5boost") {
           .runtime
         } else if !mangled.hasPrefix("$s") {
           .program
-        } else if ["$s9Coroutine", "$sSp9Coroutine", "$sSP9Coroutine"].contains(where: mangled.hasPrefix) {
+        } else if let module = readable.flatMap(Self.extendingModule) {
+          Library.modules.contains(module) ? .runtime : .program
+        } else if Self.prefixes.contains(where: mangled.hasPrefix) {
           .runtime
         } else if mangled.hasPrefix("$ss") || mangled.hasPrefix("$sS") || mangled.hasSuffix("TR")
           || mangled.hasSuffix("TRTA")
@@ -156,6 +176,17 @@ enum Symbols {
         } else {
           .program
         }
+    }
+
+    private static let prefixes = Library.modules.flatMap { module in
+      ["$s", "$sSp", "$sSP"].map { "\($0)\(module.utf8.count)\(module)" }
+    }
+
+    /// The module of `(extension in Server):Coroutine.Channel.drop()`, also of a closure in it.
+    private static func extendingModule(_ readable: String) -> String? {
+      let mark = "(extension in "
+      guard let start = readable.firstRange(of: mark) else { return nil }
+      return String(readable[start.upperBound...].prefix { $0 != ")" })
     }
   }
 
@@ -198,13 +229,14 @@ enum Symbols {
     cco_find_symbol(address &- 1, &symbol)
     defer { free(symbol.name) }
     let mangled = symbol.name.map { String(cString: $0) } ?? ""
+    let readable = symbol.name.map(readable)
     let frame = CoroutineRuntime.Snapshot.Frame(
       address: address,
-      symbol: symbol.name.map(readable),
+      symbol: readable,
       image: symbol.image.map { String(cString: $0) },
       buildID: symbol.build_id.map { String(cString: $0) }
     )
-    return Named(frame: frame, owner: Owner(mangled))
+    return Named(frame: frame, owner: Owner(mangled, readable))
   }
 
   private static func readable(_ name: UnsafeMutablePointer<CChar>) -> String {
@@ -212,7 +244,7 @@ enum Symbols {
     let text = isSwift ? cco_demangle_swift(name, strlen(name)) : cco_demangle_cxx(name)
     defer { free(text) }
     let shown = String(cString: text ?? name)
-    return isSwift ? ofSource(shown) : shown
+    return isSwift ? withoutDiscriminators(ofSource(shown)) : shown
   }
 
   /// The name of the function in the program, of which the compiler has made this one.
@@ -229,6 +261,35 @@ enum Symbols {
         return String(rest)
       }
     }
+  }
+
+  /// The name without what tells private functions of one name in different files apart: `parse` of
+  /// `(parse in _5F2A…)`.
+  static func withoutDiscriminators(_ name: String) -> String {
+    guard name.utf8.contains(UInt8(ascii: "_")) else { return name }
+    var result: [UInt8] = []
+    result.reserveCapacity(name.utf8.count)
+    var rest = Array(name.utf8)[...]
+    let mark = Array(" in _".utf8)
+    let length = mark.count + 33
+    while let byte = rest.first {
+      if byte == UInt8(ascii: " "), rest.starts(with: mark), rest.count >= length,
+        rest.dropFirst(length - 1).first == UInt8(ascii: ")"),
+        rest.dropFirst(mark.count).prefix(32).allSatisfy(isHexadecimal),
+        let open = result.lastIndex(of: UInt8(ascii: "("))
+      {
+        result.remove(at: open)
+        rest = rest.dropFirst(length)
+      } else {
+        result.append(byte)
+        rest = rest.dropFirst()
+      }
+    }
+    return String(decoding: result, as: UTF8.self)
+  }
+
+  private static func isHexadecimal(_ byte: UInt8) -> Bool {
+    (UInt8(ascii: "0")...UInt8(ascii: "9")).contains(byte) || (UInt8(ascii: "A")...UInt8(ascii: "F")).contains(byte)
   }
 
   private static let specializations = [

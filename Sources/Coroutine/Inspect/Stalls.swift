@@ -164,7 +164,19 @@ enum StallLines {
       written[stall.launchSite ?? ""] = names
       return true
     }
-    if isFirst { writeToStandardError("Coroutine: \(stall)\n") }
+    // On a thread of its own: names of functions come from files, and the caller is the watchdog.
+    if isFirst, stall.stack.isEmpty || !write(later: stall) { writeToStandardError("Coroutine: \(stall)\n") }
+  }
+
+  private static func write(later stall: CoroutineRuntime.Stall) -> Bool {
+    DetachedThread.start("co-stall-line") { writeToStandardError("Coroutine: \(stall)\(functions(on: stall.stack))\n") }
+      == 0
+  }
+
+  /// The innermost three functions of the program, or nothing if none is known.
+  static func functions(on stack: [UInt]) -> String {
+    let names = Symbols.named(stack).lazy.filter { $0.owner == .program }.compactMap(\.frame.symbol).prefix(3)
+    return names.isEmpty ? "" : "; in \(names.map(\.asLine).joined(separator: ", called by "))"
   }
 }
 
@@ -250,7 +262,7 @@ extension Scheduler {
   ) {
     guard let activity = busy.use.activity else { return }
     let isOurs = host.hasOwnThread
-    let stack = job.map { ThreadStack.read(of: busy.thread, activity, since: mark, $0, isOurs: isOurs) } ?? []
+    let stack = job.map { ThreadStack.read(of: busy.thread, activity, since: mark, $0, isOurs: isOurs).frames } ?? []
     handler(
       CoroutineRuntime.Stall(
         coroutine: job?.summary,
@@ -328,7 +340,8 @@ extension ThreadUse {
 // MARK: - The frames of a running coroutine
 
 // The frames of the coroutine that a thread runs. The thread is interrupted by a signal, whose handler walks them
-// (AskThread.c). Only the thread of a reported stall is asked: a signal makes system calls of the program's code fail.
+// (AskThread.c). Only the thread of a reported stall is asked, and that of a coroutine that has run for long when a
+// dump is taken (RunningStacks.swift): a signal makes system calls of the program's code fail.
 
 enum ThreadStack {
   private static var most: Int { 128 }
@@ -337,8 +350,8 @@ enum ThreadStack {
   private static var patience: UInt64 { 20_000_000 }
   private static var shortPatience: UInt64 { 4_000_000 }
 
-  /// The frames of `job`, which the thread runs since its `stallMark` was `mark`; empty if it could not be asked, or
-  /// has gone on meanwhile.
+  /// The frames of `job`, which the thread runs since its `stallMark` was `mark`, and whether they reach the launch;
+  /// empty if it could not be asked, or has gone on meanwhile.
   ///
   /// One call at a time for each thread; two threads may ask at once, and then one of them gets nothing.
   static func read(
@@ -347,13 +360,14 @@ enum ThreadStack {
     since mark: UInt64,
     _ job: AnyJob,
     isOurs: Bool
-  ) -> [UInt] {
+  ) -> (frames: [UInt], isWhole: Bool) {
     let time = isOurs ? patience : shortPatience
-    guard thread != 0, activity.toleratesSignals else { return [] }
+    var isWhole = false
+    guard thread != 0, activity.toleratesSignals else { return ([], isWhole) }
     let frames = [UInt](unsafeUninitializedCapacity: most) { buffer, count in
-      count = cco_ask_thread(thread, buffer.baseAddress.unsafelyUnwrapped, buffer.count, time)
+      count = cco_ask_thread(thread, buffer.baseAddress.unsafelyUnwrapped, buffer.count, time, &isWhole)
     }
-    return job.record.stallMark == mark ? frames : []
+    return job.record.stallMark == mark ? (frames, isWhole) : ([], false)
   }
 }
 
@@ -361,15 +375,15 @@ extension CoroutineRuntime.Stall.Activity {
   /// Whether a signal with SA_RESTART changes nothing for the interrupted code.
   ///
   /// The kernel restarts the other calls not, or not those with a time limit (signal(7)).
-  fileprivate var toleratesSignals: Bool {
-    switch kind {
-    case .computing: true
-    case .systemCall(let name):
-      ["read", "write", "readv", "writev", "futex", "flock", "wait4", "waitid", "openat", "fsync", "fdatasync"]
-        .contains(name)
-    case .asleep: false
-    }
-  }
+  var toleratesSignals: Bool { Self.toleratesSignals(description) }
+
+  /// The same of an activity in words.
+  static func toleratesSignals(_ described: String) -> Bool { tolerant.contains(described) }
+
+  private static let tolerant: Set<String> = Set(
+    ["read", "write", "readv", "writev", "futex", "flock", "wait4", "waitid", "openat", "fsync", "fdatasync"]
+      .map { systemCall($0).description } + [computing.description]
+  )
 }
 
 // MARK: - The queues of the program

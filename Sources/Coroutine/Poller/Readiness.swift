@@ -1,3 +1,4 @@
+internal import CCoroutine
 import Glibc
 import Synchronization
 
@@ -223,6 +224,21 @@ enum WatchTable {
     var key: UInt64 { UInt64(generation) << 32 | UInt64(index) }
   }
 
+  /// The descriptor of a record, and who has opened it, for reports.
+  struct Opened {
+    let number: Int32
+    /// The number of the coroutine; 0 if none has.
+    let coroutine: UInt64
+    let launchSite: LaunchSite?
+    let time: UInt64
+
+    /// A descriptor that the caller opens now.
+    init(_ number: Int32) {
+      let label = Carrier.current?.pointee.job?.label.pointee
+      (self.number, coroutine, launchSite, time) = (number, label?.id ?? 0, label?.launchSite, Clock.now)
+    }
+  }
+
   /// An index that no record has.
   static var noIndex: UInt32 { .max }
   private static var recordsInChunk: Int { 1_024 }
@@ -235,6 +251,7 @@ enum WatchTable {
   // Sound because they are accessed under `lock`.
   nonisolated(unsafe) private static var free: [UInt32] = []
   nonisolated(unsafe) private static var chunkCount = 0
+  nonisolated(unsafe) private static var opened: [Opened?] = []
   // Sound because the pointer never changes, and its memory is atomic.
   nonisolated(unsafe) private static let chunks: UnsafeMutablePointer<Atomic<UInt>> = {
     let chunks = UnsafeMutablePointer<Atomic<UInt>>.allocate(capacity: most)
@@ -243,10 +260,12 @@ enum WatchTable {
   }()
 
   /// Takes a free record and begins a generation; returns nil if the table is full.
-  static func take() -> Use? {
+  static func take(for descriptor: Opened? = nil) -> Use? {
     let taken = lock.withLock {
       if free.isEmpty, chunkCount < most { grow() }
-      return free.popLast()
+      let index = free.popLast()
+      if let index { opened[Int(index)] = descriptor }
+      return index
     }
     guard let index = taken else { return nil }
     let record = record(index).unsafelyUnwrapped
@@ -262,7 +281,18 @@ enum WatchTable {
   /// runtime, and returns the record after that. Then they are READY, as `open` has left them. The descriptor is one of
   /// this child, or of a parent that had not used the runtime, so no coroutine has waited in the record, and no poller
   /// has its key.
-  static func give(_ use: Use) { lock.withLock { free.append(use.index) } }
+  static func give(_ use: Use) {
+    lock.withLock {
+      free.append(use.index)
+      opened[Int(use.index)] = nil
+    }
+  }
+
+  /// The descriptors that are open, in no order; any thread.
+  static var open: [Opened] {
+    let used = lock.withLock { opened.indices.compactMap { index in opened[index].map { (index, $0) } } }
+    return used.filter { record(UInt32($0.0))?.word.state != .closed }.map(\.1)
+  }
 
   /// The number of records that are in use; any thread.
   static var inUse: Int { lock.withLock { chunkCount * recordsInChunk - free.count } }
@@ -285,6 +315,7 @@ enum WatchTable {
     }
     chunks[chunkCount].store(UInt(bitPattern: chunk), ordering: .releasing)
     let first = UInt32(chunkCount * recordsInChunk)
+    opened += repeatElement(nil, count: recordsInChunk)
     free.append(contentsOf: (first..<first + UInt32(recordsInChunk)).reversed())
     chunkCount += 1
   }

@@ -75,7 +75,7 @@ package final class WatchedDescriptor: @unchecked Sendable {
     simulated: (any SimulatedEnd)? = nil,
     kept: Bool = false
   ) throws(Failure) {
-    guard let use = WatchTable.take() else {
+    guard let use = WatchTable.take(for: simulated == nil ? .init(number) : nil) else {
       if !kept { Glibc.close(number) }
       throw .system(ENOMEM)
     }

@@ -31,6 +31,7 @@ struct DiagnosticsHandler: Sendable {
       try response.send(DiagnosticsPage.text(), type: "text/html; charset=utf-8")
     case "/dump": try response.send(CoroutineRuntime.dump(.list))
     case "/stacks": try response.send(CoroutineRuntime.dump(.stacks))
+    case "/descriptors": try response.send(CoroutineRuntime.dump(.descriptors))
     case "/deadlocks": try response.send(Self.deadlocks())
     case "/queues":
       try response.send(Self.lines(CoroutineRuntime.queues(most: 256).map(\.line), "No queue holds anything."))

@@ -13,6 +13,7 @@ enum DiagnosticsPage {
     ("/deadlocks", "circles of coroutines that wait for one another, with their stacks"),
     ("/queues", "channels, mailboxes and schedulers that hold something"),
     ("/ended", "the last coroutines that have ended"),
+    ("/descriptors", "open connections: peer, opened by, idle since, who waits for each"),
     ("/snapshot.json?stacks=1", "every coroutine with its return addresses, for tools"),
     ("/metrics", "the counters, for Prometheus"),
     ("/profile?kind=live", "the stacks of all coroutines, for go tool pprof"),

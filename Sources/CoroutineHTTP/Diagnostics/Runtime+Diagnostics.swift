@@ -29,6 +29,7 @@ extension CoroutineRuntime {
   /// |---|---|
   /// | `/` | a page for people |
   /// | `/dump`, `/stacks` | ``Coroutine/CoroutineRuntime/dump(_:)``, as text |
+  /// | `/descriptors` | the same of `.descriptors`: the open connections, with peer, opener and idle time |
   /// | `/deadlocks` | circles of coroutines that wait for one another, as text |
   /// | `/coroutine?id=17` | one coroutine: what it waits for, its stack, and what it holds up; or how it has ended |
   /// | `/queues` | queues that hold something: ``Coroutine/CoroutineRuntime/queues(most:)`` |

@@ -68,6 +68,9 @@ static inline void cts_flush_to_zero(void) {
 #endif
 }
 
+/// Calls `body` from a function that has no frame pointer and uses the register for something else.
+void cts_without_frame_pointer(void (*body)(void *_Nullable argument), void *_Nullable argument);
+
 /// The kernel's number of the calling thread. (The C library promises the compiler that pthread_self returns one value
 /// for ever.)
 int cts_thread_id(void);

@@ -135,6 +135,8 @@ private struct DecodedProfile {
     for field in message.all(5) {
       let function = try Message(field.bytes)
       functions[function.number(1)] = try string(function.number(2))
+      // With one, pprof would demangle it, and cut brackets from it.
+      guard function.number(3) == 0 else { throw Malformed() }
     }
     let mappings = Set(try message.all(3).map { try Message($0.bytes).number(1) })
     var locations: [UInt64: String] = [:]

@@ -33,13 +33,36 @@ struct StackDumpTests {
     }
     let groups = text.split(separator: "\n\n").map(String.init)
     #expect(groups[0].hasPrefix("54 live coroutines in 3 groups"), "\(text)")
-    #expect(groups[1].hasPrefix("50 waiting for a promise (Promise<()> 0x"), "\(text)")
-    #expect(groups[1].contains("longest") && groups[1].contains("median"))
+    #expect(
+      groups[1].contains(#/^50 waiting, longest \d+ ms, median \d+ ms, for a promise \(Promise<\(\)> 0x/#),
+      "\(text)"
+    )
     #expect(groups[1].contains("waitsInA") && !groups[1].contains("waitsInB"))
     #expect(groups[1].contains("launched at CoroutineKernelTests/StackDumpTests.swift:"))
     #expect(!groups[1].contains("StackRunner"))
     #expect(groups[2].hasPrefix("3 waiting") && groups[2].contains("waitsInB") && groups[2].contains("\"b0\""))
     #expect(groups[3].hasPrefix("1 running"))
+  }
+
+  @Test(.enabled(if: !isSanitized)) func `of many things that a group waits for the number is told, and one`()
+    async throws
+  {
+    let text = try await onCoroutine(on: taggedQueue("dump.things")) {
+      let trace = Flag()
+      let gates = (0..<5).map { _ in Gate() }
+      for gate in gates + [gates[0]] { co_launch { try waitsInA(gate, trace) } }
+      let sleepers = (1...3).map { time in co_launch { try co_delay(.seconds(100 * time)) } }
+      try co_yield()
+      let text = StackDump.text(of: [QueueHost.current.unsafelyUnwrapped])
+      gates.forEach { $0.open() }
+      sleepers.forEach { $0.cancel() }
+      return text
+    }
+    #expect(
+      text.contains(#/\n6 waiting, .* for a promise \(5 different ones, 2 for Promise<\(\)> 0x[0-9a-f]+, created at /#),
+      "\(text)"
+    )
+    #expect(text.contains(#/\n3 waiting, .* for a delay\n/#), "\(text)")
   }
 
   @Test(.enabled(if: isSanitized)) func `a build with a sanitizer says that it reads no stacks`() {
@@ -76,7 +99,7 @@ struct StackDumpTests {
     for job in jobs { try await job.value }
     let entry = try #require(decoded.coroutines.first { $0.id == id })
     #expect(entry.name == name)
-    #expect(parts > 1)
+    #expect(parts > 1 && entry.isCut == false && entry.thread == nil && entry.activity == nil)
     let again = try JSONDecoder().decode(
       CoroutineRuntime.Snapshot.Coroutine.self,
       from: try JSONEncoder().encode(entry)

@@ -1,5 +1,6 @@
 import CLinux
 import Dispatch
+import Foundation
 import Glibc
 import Testing
 
@@ -91,6 +92,17 @@ struct StalledThreadTests {
       verify(slept.coroutine?.contains("sleeper") == true && slept.stack.isEmpty, slept)
     }
     #expect(String(decoding: try #require(result).standardErrorContent, as: UTF8.self) == "")
+  }
+
+  @Test(.enabled(if: !isSanitized)) func `is written with the program's innermost functions`() async throws {
+    let result = await #expect(processExitsWith: .success, observing: [\.standardErrorContent]) {
+      // On a busy machine a thread may answer too late: one of five is enough.
+      for name in ["a", "b", "c", "d", "e"] { try await co_launch(name: name) { spin(400) }.value }
+    }
+    let text = String(decoding: try #require(result).standardErrorContent, as: UTF8.self)
+    let lines = text.split(separator: "\n").filter { $0.contains("without a suspension") }
+    #expect(lines.contains { $0.contains(#/; in .*CoroutineKernelTests.spin\(Swift.UInt64\)/#) }, "\(text)")
+    #expect(lines.allSatisfy { $0.components(separatedBy: ", called by ").count <= 3 }, "\(text)")
   }
 
   @Test func `is written once for each launch site and name but digits, unless there is a handler`() async throws {
