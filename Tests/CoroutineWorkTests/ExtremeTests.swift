@@ -8,7 +8,7 @@ import Testing
 
 /// Each public option and value of CoroutineWork at its extremes.
 ///
-/// Two things may happen: it works, or an error says what is wrong, at once. Never a trap, a job that is lost, or a loop.
+/// Two things may happen: it works, or an error says what is wrong, at once. Never a trap, a lost job, or a loop.
 @Suite("Extremes of durable work", .serialized, .timeLimit(.minutes(10)))
 struct ExtremeTests {
   private static let durations: [Duration] = [
