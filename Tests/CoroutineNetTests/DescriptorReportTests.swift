@@ -15,7 +15,7 @@ struct DescriptorReportTests {
       let server = try listener.accept()
       let client = try opener.join()
       let reader = co_launch(name: "reads on") { try server.read(upTo: 1) }
-      try co_yield()
+      while !CoroutineRuntime.dump(.descriptors).contains("#\(reader.id) \"reads on\" waits for it") { try co_yield() }
       func line() -> Substring? {
         CoroutineRuntime.dump(.descriptors).split(separator: "\n").first { $0.contains(" tcp 127.0.0.1:\(port), ") }
       }
@@ -23,7 +23,7 @@ struct DescriptorReportTests {
       let text = line() ?? ""
       #expect(
         text.contains(
-          #/^  \d+ tcp 127.0.0.1:\d+, opened \d+ ms ago by #\d+, which has ended, idle for \d+ ms, no coroutine waits for it$/#
+          #/^  \d+ tcp 127.0.0.1:\d+, opened \d+ m?s ago by #\d+, which has ended, idle for \d+ m?s, no coroutine waits for it$/#
         ),
         "\(report)"
       )

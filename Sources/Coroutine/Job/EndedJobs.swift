@@ -128,7 +128,11 @@ enum EndedJobs {
 
 extension EndedJob {
   /// The time since its end.
-  var age: Duration { .nanoseconds(Int64(clamping: Clock.now - min(time, Clock.now))) }
+  var age: Duration {
+    let now = Clock.now
+    // The end may be later than this look at the clock: another thread has noted it.
+    return .nanoseconds(Int64(clamping: now > time ? now - time : 0))
+  }
 
   /// `which ended 9 s ago`, or `which failed with BadRequestError 9 s ago`.
   var clause: String { "which \(verb) \(Self.seconds(age)) ago" }

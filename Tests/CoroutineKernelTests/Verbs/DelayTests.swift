@@ -100,6 +100,8 @@ struct DelayTests {
       let instant = co_now.advanced(by: .seconds(1))
       let jobs = (0..<200).map { n in
         co_launch {
+          // On a machine so slow that the instant has passed, there is no order.
+          guard co_now < instant else { return }
           set("\(n)")
           try until.wait(instant)
           woken("\(n)")
