@@ -25,7 +25,7 @@ HARMLESS = re.compile(
     r"|(?:malloc|calloc|realloc|free|posix_memalign|aligned_alloc|malloc_usable_size)$"
     r"|(?:syscall|read|readv|write|writev|open|close|pipe2?|dup[23]?|poll|ppoll|ioctl|fcntl)(?:64)?$"
     r"|(?:epoll_(?:create1?|ctl|p?wait2?)|eventfd|timerfd_(?:create|settime|gettime)|pidfd_(?:open|getfd|send_signal))$"
-    r"|(?:socket|socketpair|bind|listen|accept4?|connect|shutdown|[gs]etsockopt|get(?:sock|peer)name)$"
+    r"|(?:socket|socketpair|bind|listen|accept4?|connect|shutdown|[gs]etsockopt|get(?:sock|peer)name|inet_ntop)$"
     r"|(?:send|recv)(?:to|from|msg|mmsg)?$|(?:mmap|munmap|mprotect|madvise|mremap|mlock)(?:64)?$|[gs]etrlimit(?:64)?$"
     r"|(?:getpid|gettid|getenv|secure_getenv|sysconf|clock_gettime|nanosleep|usleep|getauxval|prctl|_exit|abort|raise)$"
     r"|sched_(?:yield|getcpu|[gs]etaffinity|[gs]etscheduler|[gs]etparam)$"

@@ -395,8 +395,8 @@ extension Channel {
 /// Runs `body` for each value of a channel in a coroutine, at most `limit` at the same time, and returns the results in
 /// the order of the values.
 ///
-/// As ``co_map(_:limit:name:file:line:_:)-(Sequence,_,_,_,_,_)`` over a sequence. The caller receives a value when there
-/// is room for it, until the channel is closed and drained.
+/// As ``co_map(_:limit:name:file:line:_:)-(Sequence,_,_,_,_,_)`` over a sequence. The caller receives a value when
+/// there is room for it, until the channel is closed and drained.
 /// - Throws: As there; the cause given to `close` once the channel is drained.
 @available(*, noasync, message: "use `withThrowingTaskGroup`, or await the `value` of a coroutine that does this")
 public func co_map<Element: Sendable, Output: Sendable>(

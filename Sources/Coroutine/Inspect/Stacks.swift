@@ -186,7 +186,9 @@ enum Symbols {
     private static func extendingModule(_ readable: String) -> String? {
       let mark = "(extension in "
       guard let start = readable.firstRange(of: mark) else { return nil }
-      return String(readable[start.upperBound...].prefix { $0 != ")" })
+      let module = readable[start.upperBound...].prefix { $0 != ")" }
+      // Inlined code of the standard library's own extensions.
+      return module == "Swift" || module == "_Concurrency" ? nil : String(module)
     }
   }
 
