@@ -36,27 +36,23 @@ enum EndedJobs {
   static var most: Int { 256 }
   private static var rings: Int { 16 }
 
-  private struct Ring: ~Copyable {
+  private final class Ring: @unchecked Sendable {
+    // Sound because the fields are accessed under the lock.
     let lock = ThreadLock()
-    var entries: [EndedJob] = []
+    @exclusivity(unchecked) var entries: [EndedJob] = []
     /// The index of the oldest entry of a full ring.
-    var oldest = 0
+    @exclusivity(unchecked) var oldest = 0
   }
 
   /// Whether ends are kept.
   static let isOn = Atomic<Bool>(false)
 
-  // Sound because the pointer never changes, and each ring is accessed under its lock.
-  nonisolated(unsafe) private static let all: UnsafeMutablePointer<Ring> = {
-    let all = UnsafeMutablePointer<Ring>.allocate(capacity: rings)
-    for index in 0..<rings { (all + index).initialize(to: Ring()) }
-    return all
-  }()
+  private static let all = (0..<rings).map { _ in Ring() }
 
   /// The ring of the jobs of a scheduler.
-  private static func ring(of scheduler: Scheduler) -> UnsafeMutablePointer<Ring> {
+  private static func ring(of scheduler: Scheduler) -> Ring {
     let address = UInt(bitPattern: Unmanaged.passUnretained(scheduler).toOpaque())
-    return all + Int((address >> 5 ^ address >> 9) % UInt(rings))
+    return all[Int((address >> 5 ^ address >> 9) % UInt(rings))]
   }
 
   /// Keeps ends from now on.
@@ -81,14 +77,14 @@ enum EndedJobs {
       )
     }
     let ring = ring(of: scheduler)
-    let former: EndedJob? = ring.pointee.lock.withLock {
-      guard ring.pointee.entries.count == most else {
-        ring.pointee.entries.append(entry)
+    let former: EndedJob? = ring.lock.withLock {
+      guard ring.entries.count == most else {
+        ring.entries.append(entry)
         return nil
       }
-      let former = ring.pointee.entries[ring.pointee.oldest]
-      ring.pointee.entries[ring.pointee.oldest] = entry
-      ring.pointee.oldest = (ring.pointee.oldest + 1) % most
+      let former = ring.entries[ring.oldest]
+      ring.entries[ring.oldest] = entry
+      ring.oldest = (ring.oldest + 1) % most
       return former
     }
     _ = consume former
@@ -98,18 +94,18 @@ enum EndedJobs {
   static func note(_ failure: any Error, of job: JobRef) {
     let id = job.label.pointee.id
     let ring = ring(of: job.pointee.home.takeUnretainedValue())
-    ring.pointee.lock.lock()
-    let index = ring.pointee.entries.lastIndex { $0.id == id }
-    if let index { ring.pointee.entries[index].failure = type(of: failure) }
-    ring.pointee.lock.unlock()
+    ring.lock.lock()
+    let index = ring.entries.lastIndex { $0.id == id }
+    if let index { ring.entries[index].failure = type(of: failure) }
+    ring.lock.unlock()
   }
 
   /// The last ones, the latest first; any thread.
   static var latest: [EndedJob] {
     var found: [EndedJob] = []
     for index in 0..<rings {
-      let ring = all + index
-      found += ring.pointee.lock.withLock { ring.pointee.entries }
+      let ring = all[index]
+      found += ring.lock.withLock { ring.entries }
     }
     found.sort { ($1.time, $1.id) < ($0.time, $0.id) }
     return Array(found.prefix(most))
@@ -119,8 +115,8 @@ enum EndedJobs {
   static func find(_ id: UInt64) -> EndedJob? {
     guard isOn.load(ordering: .relaxed) else { return nil }
     for index in 0..<rings {
-      let ring = all + index
-      if let found = ring.pointee.lock.withLock({ ring.pointee.entries.last { $0.id == id } }) { return found }
+      let ring = all[index]
+      if let found = ring.lock.withLock({ ring.entries.last { $0.id == id } }) { return found }
     }
     return nil
   }

@@ -45,27 +45,23 @@ enum ValueQueues {
     let number: UInt64
   }
 
-  private struct Table: ~Copyable {
+  private final class Table: @unchecked Sendable {
+    // Sound because the entries are accessed under the lock.
     let lock = ThreadLock()
-    var entries: [UInt: Entry] = [:]
+    @exclusivity(unchecked) var entries: [UInt: Entry] = [:]
   }
 
   private static var tables: Int { 16 }
   private static let lastNumber = Atomic<UInt64>(0)
 
-  // Sound because the pointer never changes, and each table is accessed under its lock.
-  nonisolated(unsafe) private static let all: UnsafeMutablePointer<Table> = {
-    let all = UnsafeMutablePointer<Table>.allocate(capacity: tables)
-    for index in 0..<tables { (all + index).initialize(to: Table()) }
-    return all
-  }()
+  private static let all = (0..<tables).map { _ in Table() }
 
   private static func key(of object: AnyObject) -> UInt {
     UInt(bitPattern: Unmanaged.passUnretained(object).toOpaque())
   }
 
-  private static func table(of key: UInt) -> UnsafeMutablePointer<Table> {
-    all + Int((key >> 4 ^ key >> 10) % UInt(tables))
+  private static func table(of key: UInt) -> Table {
+    all[Int((key >> 4 ^ key >> 10) % UInt(tables))]
   }
 
   /// Lists a queue; returns false if it is not listed, and has nothing to do at its end.
@@ -78,7 +74,7 @@ enum ValueQueues {
       number: lastNumber.wrappingAdd(1, ordering: .relaxed).newValue
     )
     let table = table(of: key)
-    table.pointee.lock.withLock { table.pointee.entries[key] = entry }
+    table.lock.withLock { table.entries[key] = entry }
     return true
   }
 
@@ -86,7 +82,7 @@ enum ValueQueues {
   static func remove(_ queue: AnyObject) {
     let key = key(of: queue)
     let table = table(of: key)
-    table.pointee.lock.withLock { _ = table.pointee.entries.removeValue(forKey: key) }
+    table.lock.withLock { _ = table.entries.removeValue(forKey: key) }
   }
 
   /// The listed queues, retained, in no order.
@@ -95,10 +91,10 @@ enum ValueQueues {
   static func list() -> [(queue: any ValueQueue, entry: Entry)] {
     var listed: [(queue: any ValueQueue, entry: Entry)] = []
     for index in 0..<tables {
-      let table = all + index
-      let held: [(AnyObject, Entry)] = table.pointee.lock.withLock {
+      let table = all[index]
+      let held: [(AnyObject, Entry)] = table.lock.withLock {
         // In any order: readers sort them.
-        table.pointee.entries.values.compactMap { entry in
+        table.entries.values.compactMap { entry in
           cco_try_retain(entry.object.toOpaque()) ? (entry.object.takeRetainedValue(), entry) : nil
         }
       }
