@@ -138,11 +138,9 @@ static bool is_on_signal_stack(const char *pointer) {
 // that this runtime does not know, to which the code itself has switched.
 static const size_t LARGEST_FRAME = (size_t)256 << 20;
 
-// Whether a fault of the context that runs on this thread is an overflow of its stack. There are two cases:
-// - The stack pointer has left the stack at its lower end. The address of the fault does not matter, because a large
-//   frame may have jumped over the guard, into unmapped memory or into a neighbour's guard.
-// - The context's own guard was touched while the stack pointer is inside the stack: code that probes a large frame may
-//   do so before it moves the stack pointer. A wild pointer into another context's guard does not count.
+// Whether a fault of the running context is an overflow: its stack pointer has left the stack at its end, wherever the
+// fault is, because a large frame may jump over the guard; or its own guard was touched from inside, as code does
+// that probes a large frame before it moves the pointer. A wild pointer into another context's guard does not count.
 static bool is_overflow(const cco_context *context, const char *fault, const char *pointer) {
   if (pointer >= (const char *)context) return false;
   if (pointer < context->low) return context->low - pointer <= (ptrdiff_t)LARGEST_FRAME && !is_on_signal_stack(pointer);
@@ -153,13 +151,6 @@ static bool is_overflow(const cco_context *context, const char *fault, const cha
 // A signal that another thread or process has sent says nothing about this thread. abort() sends one to its own thread.
 static bool is_own(int signal, const siginfo_t *info) {
   return info->si_code > 0 || (signal == SIGABRT && info->si_code == SI_TKILL && info->si_pid == getpid());
-}
-
-// Whether the signal ends the process although it says nothing about this thread: `kill` has sent it, and there is no
-// other handler.
-static bool is_sent_to_end(int signal, const siginfo_t *info) {
-  const struct sigaction *previous = &previous_actions[index_of(signal)];
-  return info->si_code <= 0 && !(previous->sa_flags & SA_SIGINFO) && previous->sa_handler == SIG_DFL;
 }
 
 const cco_report_hooks *cco_report_layer;
@@ -183,7 +174,9 @@ static void on_fault(int signal, siginfo_t *info, void *interrupted) {
     const char *pointer = (const char *)registers_of(interrupted).stack;
     if (!is_on_signal_stack(pointer)) cco_report_layer->fault(info->si_addr, pointer);
   }
-  if ((is_own(signal, info) || is_sent_to_end(signal, info)) && cco_report_layer != NULL) cco_report_layer->end();
+  // One that `kill` has sent ends the process as well, if nothing else handles it.
+  if (cco_report_layer != NULL && (is_own(signal, info) || previous_actions[index_of(signal)].sa_handler == SIG_DFL))
+    cco_report_layer->end();
   chain(signal, info, interrupted);
 }
 
