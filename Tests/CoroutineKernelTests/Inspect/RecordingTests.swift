@@ -120,7 +120,7 @@ struct RecordingTests {
   @Test func `a recording is read while it is written`() async {
     await #expect(processExitsWith: .success) {
       CoroutineRuntime.startRecording(bytesPerWorker: 4_096)
-      let jobs = (0..<4).map { _ in
+      let jobs = (0..<8).map { _ in
         co_launch { while true { try co_yield() } }
       }
       for _ in 0..<20 { _ = try TraceDocument.read() }
@@ -136,7 +136,8 @@ struct RecordingTests {
         await Task.yield()
         tracks = try TraceDocument.read().tracks
       }
-      #expect(tracks[2]!.count == 1, "\(tracks)")
+      // The last runs of the jobs before may have ended since, one on each worker; those before them are gone.
+      #expect(tracks[2]!.count < 8, "\(tracks)")
     }
   }
 }
