@@ -356,7 +356,7 @@ gdb.frame_filters[frames.name] = frames
 
 
 def write_stacks(path):
-    """Writes stacks into a core of gcore, which gives up a mapping at the first guard: a page that nobody may read."""
+    """Writes stacks into a core of gcore, which gives up a mapping at the first guard: a page that cannot be read."""
     memory = Memory()
     t = Layout(memory)
     count = 0

@@ -87,7 +87,9 @@ struct PoolTests {
   }
 
   @Test func `what a statement of the pool, a pipeline or a transaction leaves in the session is reset`() async throws {
+    let procedure = uniqueName("sets")
     let changes: [SQL] = [
+      "call \(identifier: procedure)()",
       "set work_mem = '77MB'", "SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY", "reset work_mem",
       "/* set */ create temp table mine (a int)", "select 1 as a into temporary mine",
       "create temporary view mine as select 1 as a", "select pg_advisory_lock(\(1))",
@@ -108,6 +110,13 @@ struct PoolTests {
       """
     typealias Left = (String, String, String, Int, Int, Int, String, Int, Int32)
     try await withPool(options(1) { $0.statementTimeout = .seconds(7) }) { db in
+      try db.run(
+        """
+        create procedure \(identifier: procedure)() language plpgsql as
+          $$ begin perform set_config('work_mem', '77MB', false); end $$
+        """
+      )
+      defer { _ = co_shield { try? db.run("drop procedure \(identifier: procedure)()") } }
       let pipeline = try db.pipeline.first("select pg_backend_pid()", as: Int32.self)
       let pool = try db.first("select pg_backend_pid()", as: Int32.self)
       func expectNothing(after change: SQL) throws {

@@ -42,7 +42,7 @@ struct AsyncPruningTests {
     #expect(pruned.outcomes == all.outcomes)
   }
 
-  /// Programs that nobody has written: each is compared with a search of all its orders.
+  /// Random programs: each is compared with a search of all its orders.
   @Test func `no outcome of random programs is left out`() throws {
     var compared = 0
     var (runs, prunedRuns) = (0, 0)

@@ -364,7 +364,7 @@ extension CoroutineRuntime {
   /// With a folder, ``recording()`` is also written to a file there at each of these:
   /// - a stall (``onStall(after:_:)``), also with the library's own handler;
   /// - a deadlock, while a handler is set (``onDeadlock(_:)``);
-  /// - a fatal signal of any thread, also one that `kill` has sent and that nobody handles. The thread waits until the
+  /// - a fatal signal of any thread, also one that `kill` has sent and no handler takes. The thread waits until the
   ///   file is there, for five seconds at most. The process then ends as it would have ended.
   ///
   /// The file is `coroutine-PROCESS-stall-NUMBER.json`, or `-deadlock-` or `-signal-`; at most four for stalls, four
