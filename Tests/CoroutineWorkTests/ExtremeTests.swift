@@ -45,6 +45,7 @@ struct ExtremeTests {
     return all
   }()
 
+  /// Once, unless its lease has ended: the shortest is a second, which a busy machine may let pass before an end is told.
   @Test func `with an option at its extreme each job runs to its end, once`() async throws {
     try await withSchema(connections: 10) { db, schema in
       for one in Self.cases {
@@ -61,7 +62,8 @@ struct ExtremeTests {
             try eventually { try ids.allSatisfy { try queue.job($0).map { $0.state == .completed } ?? true } }
           }
         }
-        #expect(ran.all.sorted() == ids.sorted(), "\(one.name)")
+        let runs = options.lease < .seconds(10) ? Set(ran.all).sorted() : ran.all.sorted()
+        #expect(runs == ids.sorted(), "\(one.name)")
       }
     }
   }
