@@ -134,7 +134,7 @@ test-release: setup-tests ## Runs the tests, optimised
 thread-locals: setup-tests ## Looks for addresses of thread-locals that optimised code keeps over a wait
 	$(release_build)
 	scripts/thread-locals
-	scripts/with-packages .build-locals $(strict) swift build -c release $(checks) --scratch-path .build-locals \
+	scripts/with-packages .build-locals env $(strict) swift build -c release $(checks) --scratch-path .build-locals \
 	  --traits $(traits),HTTP,Postgres
 	scripts/thread-locals --products .build-locals/release
 

@@ -53,7 +53,8 @@ WEAK extern void *swift_retain(void *);
 WEAK extern void swift_release(void *);
 
 static caw_callbacks calls;
-static __thread void *current;
+// Without a call of the dynamic linker, which would cost each replacement a frame. A plug-in has room for a word of it.
+static __thread __attribute__((tls_model("initial-exec"))) void *current;
 
 void *caw_current(void) { return current; }
 
@@ -188,14 +189,23 @@ bool caw_knows_streams(void) { return __atomic_load_n(&stream_lock, __ATOMIC_REL
 
 static switch_function real_switch;
 
-static ASYNC void switch_task(CONTEXT context, resume_function resume, void *identity, uintptr_t implementation) {
-  if (current && swift_task_getCurrentExecutor().identity != identity) {
+static __attribute__((noinline)) ASYNC void switch_in_world(CONTEXT context, resume_function resume, void *identity,
+                                                            uintptr_t implementation) {
+  if (swift_task_getCurrentExecutor().identity != identity) {
     void **task = swift_task_suspend();
     task[RESUME] = (void *)resume;
     task[RESUME_CONTEXT] = context;
     calls.hop(current, task, identity, implementation);
     return;
   }
+  __attribute__((musttail)) return real_switch(context, resume, identity, implementation);
+}
+
+// Apart from the above, which saves registers: each hop of the program comes here, which outside of worlds is a load, a
+// test and a jump.
+static ASYNC void switch_task(CONTEXT context, resume_function resume, void *identity, uintptr_t implementation) {
+  if (__builtin_expect(current != NULL, 0))
+    __attribute__((musttail)) return switch_in_world(context, resume, identity, implementation);
   __attribute__((musttail)) return real_switch(context, resume, identity, implementation);
 }
 

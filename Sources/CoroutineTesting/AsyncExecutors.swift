@@ -3,7 +3,7 @@ import Coroutine
 import Glibc
 @_spi(ExperimentalCustomExecutors) @_spi(ExperimentalScheduling) import _Concurrency
 
-// The default executor and the main executor of the process, from the first world with async code on.
+// The default executor of the process while a world with async code runs, and the main executor from the first one on.
 //
 // Swift 6.3 asks them for each job that becomes ready and for each sleep; its hooks for delays and for the main
 // executor are never called on Linux. On a thread that drives such a world the jobs are the world's. Everywhere else
@@ -55,7 +55,8 @@ private final class MainExecutorOfWorlds: MainExecutor, SchedulingExecutor {
 
 private enum Factory: ExecutorFactory {
   static let mainExecutor: any MainExecutor = MainExecutorOfWorlds()
-  static let defaultExecutor: any TaskExecutor = DefaultExecutor.replacement
+  // That which is there: DefaultExecutor replaces it while a world runs.
+  static var defaultExecutor: any TaskExecutor { Task<Never, Never>.defaultExecutor }
 }
 
 enum AsyncExecutors {
@@ -122,21 +123,21 @@ enum AsyncExecutors {
 
   private static let replaced: Bool = {
     DefaultExecutor.intercept(by: interceptor)
-    _createExecutors(factory: Factory.self)
-    return areReplaced
+    DefaultExecutor.withExecutors { _createExecutors(factory: Factory.self) }
+    return isMainReplaced
   }()
 
-  private static var areReplaced: Bool {
-    DefaultExecutor.isReplaced && MainActor.executor is MainExecutorOfWorlds
+  private static var isMainReplaced: Bool {
+    MainActor.executor is MainExecutorOfWorlds
   }
 
   /// Installs what worlds with async code need, also into objects that were loaded meanwhile; returns why they are
   /// refused, nil if they are not.
   ///
   /// Any thread; the first call proves the effects by worlds of its own.
-  static func install() -> String? { refusal ?? reason(of: findSlots()) ?? (areReplaced ? nil : notReplaced) }
+  static func install() -> String? { refusal ?? reason(of: findSlots()) ?? (isMainReplaced ? nil : notReplaced) }
 
-  private static let notReplaced =
+  static let notReplaced =
     "Swift's default executor could not be replaced, because another tool has replaced it, or because this version of "
     + "Swift is not known (6.3 is): run the tests without that tool, or with that version"
 

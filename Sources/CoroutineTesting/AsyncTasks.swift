@@ -87,6 +87,10 @@ final class AsyncTasks: SimulatedTasks {
     if let other = current, other.hasLock || locks {
       throw World.AsyncWorldError(reason: nested)
     }
+    if !DefaultExecutor.beginIntercepting() {
+      DefaultExecutor.endIntercepting()
+      throw World.AsyncWorldError(reason: AsyncExecutors.notReplaced)
+    }
     let tasks = AsyncTasks(world, policy, seed)
     if locks { tasks.lock() }
     tasks.outer = caw_exchange(Unmanaged.passUnretained(tasks).toOpaque())
@@ -102,11 +106,13 @@ final class AsyncTasks: SimulatedTasks {
     for timer in timers.reversed() { caw_run(timer.job, timer.isMain) }
     timers = []
     _ = caw_exchange(outer)
+    DefaultExecutor.endIntercepting()
     hopping = nil
     for task in live { caw_release(task.job) }
     if hasLock {
       AsyncWatch.watch(nil)
       // From here on no job of the world comes in; those that have come too late for it go on outside.
+      Self.isOwned.store(false, ordering: .relaxed)
       Self.owners.withLock { $0 = nil }
       for (job, isMain) in Self.takeAll() {
         UnsafeMutableRawPointer(bitPattern: job).map { AsyncExecutors.runElsewhere($0, isMain) }
@@ -150,6 +156,9 @@ final class AsyncTasks: SimulatedTasks {
 
   /// The Tasks of the world that has the lock; nil without one.
   private static let owners = Guarded<[UInt64: Void]?>(nil)
+  /// Whether a world has the lock.
+  ///
+  /// Relaxed: who enqueues a Task of a world has it from the world, which has stored this before.
   private static let isOwned = Atomic<Bool>(false)
   private static let inbox = Guarded<[(job: UInt, isMain: Bool)]>([])
   private static let hasInbox = Atomic<Bool>(false)

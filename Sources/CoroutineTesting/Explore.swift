@@ -58,6 +58,10 @@ func exploreBody(
   let chosen = getenv("CO_REPLAY").map { Exploration.Strategy.replay(String(cString: $0)) } ?? strategy
   var explorer = Explorer(body, sharing, timeLimit)
   explorer.runsTwice = getenv("CO_TWICE") != nil
+  if case .plain = body { return explorer.explore(chosen) }
+  // Once for all runs, each of which asks for the same.
+  _ = DefaultExecutor.beginIntercepting()
+  defer { DefaultExecutor.endIntercepting() }
   return explorer.explore(chosen)
 }
 

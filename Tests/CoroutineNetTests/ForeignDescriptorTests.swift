@@ -21,6 +21,8 @@ final class ForeignPair: Sendable {
   }
 
   func send(_ bytes: [UInt8] = [1]) { #expect(write(other, bytes, bytes.count) == bytes.count) }
+  /// Sends a byte; false if there is no room for it.
+  func trySend() -> Bool { write(other, [1], 1) == 1 }
   /// The number of bytes that one read returns; -1 if it would block.
   func take(_ most: Int = 100) -> Int {
     var bytes = [UInt8](repeating: 0, count: most)

@@ -140,7 +140,7 @@ struct ForeignOwnerTests {
             let pair = try ForeignPair()
             let writer = co_launch {
               for _ in 0..<rounds {
-                pair.send()
+                while !pair.trySend() { try co_yield() }
                 try co_yield()
               }
             }

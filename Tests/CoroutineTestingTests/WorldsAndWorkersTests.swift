@@ -39,6 +39,28 @@ private struct EmptyPurse: Error {}
 /// Each test is a process.
 @Suite("Worlds, and Tasks on workers", .timeLimit(.minutes(10)))
 struct WorldsAndWorkersTests {
+  @Test func `the executor of Tasks is replaced while a world runs, and put back after the last one`() async {
+    await #expect(processExitsWith: .success) {
+      alarm(120)
+      check(!DefaultExecutor.isReplaced)
+      for _ in 0..<3 {
+        let found = explore(.random(seeds: 3)) { () async throws in
+          await Task.yield()
+          check(DefaultExecutor.isReplaced)
+        }
+        check(found.failure == nil && found.runs == 3 && !DefaultExecutor.isReplaced)
+        // The sleep of a Task that a world has left behind, and one outside.
+        _ = explore(.random(seeds: 1)) { () async throws in Task { try await Task.sleep(for: .seconds(3_600)) } }
+        try? await Task.sleep(for: .milliseconds(1))
+        check(!DefaultExecutor.isReplaced)
+      }
+      check(CoroutineRuntime.runTasksOnWorkers() && DefaultExecutor.isReplaced)
+      _ = explore(.random(seeds: 1)) { () async throws in await Task.yield() }
+      check(DefaultExecutor.isReplaced)
+      check(await Task.detached { isOnWorker }.value)
+    }
+  }
+
   @Test("worlds find what they find without", arguments: [true, false])
   func order(isPoolFirst: Bool) async {
     await #expect(processExitsWith: .success) { [isPoolFirst] in

@@ -45,7 +45,7 @@ struct ExtremeTests {
     return all
   }()
 
-  /// Once, unless its lease has ended: the shortest is a second, which a busy machine may let pass before an end is told.
+  /// Once, unless its lease has ended: the shortest is a second, which may pass on a busy machine.
   @Test func `with an option at its extreme each job runs to its end, once`() async throws {
     try await withSchema(connections: 10) { db, schema in
       for one in Self.cases {

@@ -17,7 +17,8 @@ import Synchronization
 // reads them without a lock. A thread that reads meanwhile may combine one of the old with one of the new. Both
 // combinations do what one of the two executors does, because no function of either uses the object: those of
 // DispatchGlobalTaskExecutor do not (Swift 6.3, disassembled), and those of ReplacedExecutor below call static ones.
-// Neither object is ever released. The hook is one word, and the two below are atomic.
+// Neither object is ever released. So it may be replaced and put back as often as worlds begin and end. The hook is one
+// word, and the two below are atomic.
 
 /// What is asked first where a job goes; never released.
 package final class JobInterceptor: Sendable {
@@ -47,9 +48,7 @@ private final class ReplacedExecutor: TaskExecutor, SchedulingExecutor, Sendable
   ) {
     let job = UnownedJob(job)
     if let nanoseconds = DefaultExecutor.nanoseconds(delay), DefaultExecutor.sleep(job, nanoseconds) { return }
-    guard let before = DefaultExecutor.before as? any SchedulingExecutor else {
-      return DefaultExecutor.before.enqueue(job)
-    }
+    guard let before = DefaultExecutor.clockBefore else { return DefaultExecutor.before.enqueue(job) }
     before.enqueue(ExecutorJob(job), after: delay, tolerance: tolerance, clock: clock)
   }
 
@@ -62,9 +61,7 @@ private final class ReplacedExecutor: TaskExecutor, SchedulingExecutor, Sendable
     let job = UnownedJob(job)
     let delay = clock.now.duration(to: instant)
     if let nanoseconds = DefaultExecutor.nanoseconds(delay), DefaultExecutor.sleep(job, nanoseconds) { return }
-    guard let before = DefaultExecutor.before as? any SchedulingExecutor else {
-      return DefaultExecutor.before.enqueue(job)
-    }
+    guard let before = DefaultExecutor.clockBefore else { return DefaultExecutor.before.enqueue(job) }
     before.enqueue(ExecutorJob(job), at: instant, tolerance: tolerance, clock: clock)
   }
 }
@@ -72,43 +69,76 @@ private final class ReplacedExecutor: TaskExecutor, SchedulingExecutor, Sendable
 package enum DefaultExecutor {
   /// The executor that there was before.
   fileprivate static let before: any TaskExecutor = Task<Never, Never>.defaultExecutor
+  /// The same for sleeps; kept, because a cast at each sleep costs more than the sleep's way here.
+  fileprivate static let clockBefore = before as? any SchedulingExecutor
   /// What replaces it.
   package static let replacement: any TaskExecutor = {
     _ = before
     return ReplacedExecutor()
   }()
 
-  package static var isReplaced: Bool { Task<Never, Never>.defaultExecutor is ReplacedExecutor }
+  static var isReplaced: Bool { Task<Never, Never>.defaultExecutor is ReplacedExecutor }
 
   /// The type of the executor that there was before.
   static var nameBefore: String { _typeName(type(of: before), qualified: true) }
 
-  /// Replaces the default executor, if it is not replaced yet; returns whether it is now.
-  static func replace() -> Bool {
-    if !isReplaced { _createExecutors(factory: Factory.self) }
-    return isReplaced
-  }
-
-  private enum Factory: ExecutorFactory {
+  private enum Ours: ExecutorFactory {
     static var mainExecutor: any MainExecutor { MainActor.executor }
     static var defaultExecutor: any TaskExecutor { replacement }
   }
+  private enum Before: ExecutorFactory {
+    static var mainExecutor: any MainExecutor { MainActor.executor }
+    static var defaultExecutor: any TaskExecutor { before }
+  }
+
+  // MARK: Who needs it
+
+  /// The number of worlds that run, and of proofs: while there are some, the interceptor is asked.
+  ///
+  /// Changed under `lock`.
+  /// Relaxed where a job asks: who enqueues one that the interceptor would take has it from a thread that has counted
+  /// itself before.
+  private static let interceptions = Atomic<Int>(0)
+  /// Whether the worker pool takes what no interceptor takes; it does so for ever.
+  ///
+  /// Changed under `lock`.
+  private static let usesPool = Atomic<Bool>(false)
+  /// Held by a thread that changes the interceptor or the executor; a proof holds it to its end.
+  private static let lock = ThreadLock()
+
+  /// Replaces the executor until as many calls of `endIntercepting`, and returns whether it is replaced; any thread.
+  ///
+  /// Where no world runs, the program's Tasks take no way through this file.
+  package static func beginIntercepting() -> Bool { lock.withLock { begin() } }
+  package static func endIntercepting() { lock.withLock { end() } }
+
+  private static func begin() -> Bool {
+    if interceptions.add(1, ordering: .relaxed).oldValue == 0 { _createExecutors(factory: Ours.self) }
+    return isReplaced
+  }
+
+  private static func end() {
+    if interceptions.subtract(1, ordering: .relaxed).newValue > 0 || usesPool.load(ordering: .relaxed) { return }
+    if isReplaced { _createExecutors(factory: Before.self) }
+  }
+
+  /// Lets the worker pool take jobs from now on; called between `beginIntercepting` and `endIntercepting`.
+  static func usePool() { lock.withLock { usesPool.store(true, ordering: .releasing) } }
+
+  /// Calls `body`, which replaces the main executor, while nothing replaces the default executor.
+  package static func withExecutors(_ body: () -> Void) { lock.withLock(body) }
 
   // MARK: Where jobs go
 
   /// The interceptor, as an unmanaged reference; 0 for none.
   private static let interceptor = Atomic<UInt>(0)
-  /// Whether the worker pool takes what no interceptor takes.
-  static let usesPool = Atomic<Bool>(false)
-
-  private static var current: Unmanaged<JobInterceptor>? {
-    UnsafeRawPointer(bitPattern: interceptor.load(ordering: .acquiring)).map(Unmanaged.fromOpaque)
+  /// The interceptor, if it is to be asked.
+  @inline(__always) private static var current: Unmanaged<JobInterceptor>? {
+    if interceptions.load(ordering: .relaxed) == 0 { return nil }
+    return UnsafeRawPointer(bitPattern: interceptor.load(ordering: .acquiring)).map(Unmanaged.fromOpaque)
   }
 
-  /// Held by a thread that changes the interceptor; a proof holds it to its end.
-  private static let lock = ThreadLock()
-
-  /// Makes `new` the interceptor, from now on; any thread.
+  /// Makes `new` the interceptor, asked between `beginIntercepting` and `endIntercepting`; any thread.
   package static func intercept(by new: JobInterceptor) { lock.withLock { set(Unmanaged.passRetained(new)) } }
 
   /// Calls `body` while `make` intercepts; it is given the interceptor that there is.

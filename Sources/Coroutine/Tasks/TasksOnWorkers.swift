@@ -79,7 +79,9 @@ enum TasksOnWorkers {
       return "another library has taken Swift's hook for jobs, as SwiftNIO's "
         + "unsafeTryInstallSingletonPosixEventLoopGroupAsConcurrencyGlobalExecutor does: use one of the two"
     }
-    guard DefaultExecutor.replace() else {
+    let isReplaced = DefaultExecutor.beginIntercepting()
+    defer { DefaultExecutor.endIntercepting() }
+    guard isReplaced else {
       _ = cco_hook_tasks(nil)
       return "\(unknown): its default executor could not be replaced"
     }
@@ -87,7 +89,7 @@ enum TasksOnWorkers {
       _ = cco_hook_tasks(nil)
       return "\(unknown): \(missing)"
     }
-    DefaultExecutor.usesPool.store(true, ordering: .releasing)
+    DefaultExecutor.usePool()
     return nil
   }
 

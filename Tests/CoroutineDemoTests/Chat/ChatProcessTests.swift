@@ -44,7 +44,7 @@ import Testing
       _ = client
     }
     try await server.says("\"hub\" on c")
-    let hub = /waiting to receive \(Channel<Envelope<ChatEvent>> .*\n.*ChatHub\.swift:\d+\n  it is #\d+ "hub" on c/
+    let hub = /ms, to receive \(Channel<Envelope<ChatEvent>> .*\n.*ChatHub\.swift:\d+\n  it is #\d+ "hub" on c/
     #expect(server.errorsSoFar.contains(/\d+ live coroutines in \d+ groups\n/))
     #expect(server.errorsSoFar.contains(hub), "\(server.errorsSoFar)")
     server.send(SIGTERM)

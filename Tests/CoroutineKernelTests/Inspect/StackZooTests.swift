@@ -128,8 +128,9 @@ struct StackZooTests {
     guard printed.contains("coroutines with a stack") else { return }
     let parts = printed.components(separatedBy: "\nrunning:\n")
     let frames = parts[0].split(separator: "\n").filter { $0.hasPrefix("#") && !$0.hasPrefix("#\(lazy.id) \"") }
-    // The innermost frame is that of the switch, and not the one in which the thread reads.
-    #expect(frames.first?.contains("cco_jump") == true, "\(printed)")
+    // The innermost frame is that of the switch, which optimised code has in its caller, and not of the thread's read.
+    let first = frames.first ?? ""
+    #expect(first.contains("cco_jump") || first.contains("park"), "\(printed)")
     #expect(frames.contains { $0.contains("park") } && !frames.contains { $0.contains("$s8StackZoo") }, "\(printed)")
     #expect(parts.last?.contains(#/ "runs" running on thread \d+ \(LWP \d+\), launched at /#) == true, "\(printed)")
     #expect(parts.last?.contains("closure") == true, "\(printed)")

@@ -145,6 +145,7 @@ private func returnAddresses() -> [UInt] {
 }
 
 /// Uses the processor for some milliseconds.
+@inline(never)
 private func spin(_ milliseconds: UInt64) {
   let end = Clock.ofThread + milliseconds * 1_000_000
   while Clock.ofThread < end {}
