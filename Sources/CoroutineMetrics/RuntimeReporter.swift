@@ -76,7 +76,7 @@ extension CoroutineRuntime.Metrics {
       ("coroutine_steals_total", steals),
       ("coroutine_stalls_total", stalls), ("coroutine_spare_workers_total", spareWorkers),
       ("coroutine_spare_shortages_total", spareShortages),
-      ("coroutine_task_parts_total", taskParts),
+      ("coroutine_actor_restarts_total", restarts), ("coroutine_task_parts_total", taskParts),
     ]
     var all = single.map { (label: $0.0, dimensions: [(String, String)](), value: $0.1) }
     for (label, histogram) in [

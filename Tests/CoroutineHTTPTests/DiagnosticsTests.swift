@@ -37,6 +37,14 @@ struct DiagnosticsTests {
     }
   }
 
+  @Test func `a number of a coroutine is a link, and that of a closure or a character is none`() {
+    let text = DiagnosticsPage.linked("#17 waits for #1, in closure #2 of f, &#39;")
+    #expect(
+      text == "<a href=\"/coroutine?id=17\">#17</a> waits for <a href=\"/coroutine?id=1\">#1</a>, "
+        + "in closure #2 of f, &#39;"
+    )
+  }
+
   @Test func `the answers name a coroutine that waits, and escape its name`() async throws {
     try await serving { server in
       let channel = Channel<Int>()

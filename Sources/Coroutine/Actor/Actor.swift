@@ -41,7 +41,8 @@ public import Dispatch
 ///     handled; see ``Channel/init(_:onUndelivered:file:line:)``.
 ///   - file: The launch site, for dumps, reports and overflow reports.
 ///   - line: The line of the launch site.
-///   - body: Handles the mailbox. It runs once, on the actor's own coroutine.
+///   - body: Handles the mailbox. It runs once, on the actor's own coroutine, whose stack has the standard size: work
+///     that needs more is done inside of ``co_withStack(_:_:)``.
 /// - Returns: The handle. Releasing the last handle stops the actor.
 ///
 /// Does not suspend. May be called anywhere.

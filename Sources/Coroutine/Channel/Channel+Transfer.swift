@@ -73,6 +73,9 @@ extension Channel {
 
   /// Sends a value if it can do so without waiting: if a receiver waits or there is room.
   ///
+  /// A `rendezvous` channel has no room. A signal that must not be lost while the receiver is busy needs
+  /// `Channel<Void>(.bounded(1))`, or a ``FairSemaphore`` of no permits.
+  ///
   /// A refused value stays with the caller. A full `dropNewest` channel refuses; a full `dropOldest` channel accepts
   /// the value and drops its oldest. Never suspends, never throws; any thread, coroutine or not.
   @inlinable

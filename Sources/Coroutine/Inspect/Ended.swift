@@ -16,6 +16,9 @@ extension CoroutineRuntime.Snapshot {
     /// The time since its end: too long by the longest time that one coroutine ran there without a suspension, at most.
     public var age: Duration
 
+    /// Whether this is the end of one life of an actor, which its supervisor has restarted under the same number.
+    public var isRestarted: Bool
+
     /// How a coroutine has ended.
     public enum Ending: String, Sendable, Codable {
       /// With a value.
@@ -26,7 +29,7 @@ extension CoroutineRuntime.Snapshot {
       case cancelled
     }
 
-    private enum Key: String, CodingKey { case id, name, launchSite, ending, error, age }
+    private enum Key: String, CodingKey { case id, name, launchSite, ending, error, age, isRestarted }
 
     /// Reads `age` as nanoseconds.
     public init(from decoder: any Decoder) throws {
@@ -37,6 +40,7 @@ extension CoroutineRuntime.Snapshot {
       ending = try values.decode(Ending.self, forKey: .ending)
       error = try values.decodeIfPresent(String.self, forKey: .error)
       age = .nanoseconds(try values.decode(Int64.self, forKey: .age))
+      isRestarted = try values.decodeIfPresent(Bool.self, forKey: .isRestarted) ?? false
     }
 
     /// Writes `age` as nanoseconds.
@@ -48,6 +52,7 @@ extension CoroutineRuntime.Snapshot {
       try values.encode(ending, forKey: .ending)
       try values.encodeIfPresent(error, forKey: .error)
       try values.encode(age.wholeNanoseconds, forKey: .age)
+      try values.encode(isRestarted, forKey: .isRestarted)
     }
   }
 
@@ -68,6 +73,7 @@ extension CoroutineRuntime.Snapshot.Ended {
       }
     error = job.failure.map { asWord($0) }
     age = job.age
+    isRestarted = job.isRestarted
   }
 
   /// `#7 "fetch" failed with NetError 9 s ago, launched at Server/main.swift:48`.
@@ -79,7 +85,8 @@ extension CoroutineRuntime.Snapshot.Ended {
       case .cancelled: "was cancelled"
       }
     let title = "#\(id)" + (name.map { " \"\($0.asName)\"" } ?? "")
-    return "\(title) \(what) \(EndedJob.seconds(age)) ago, launched at \(launchSite)"
+    let restarted = isRestarted ? " and was restarted" : ""
+    return "\(title) \(what)\(restarted) \(EndedJob.seconds(age)) ago, launched at \(launchSite)"
   }
 }
 

@@ -62,6 +62,8 @@ extension CoroutineRuntime {
     public var spareWorkers: UInt64
     /// How often a stalled worker has begun to need a spare one while all 64 were taken.
     public var spareShortages: UInt64
+    /// The restarts of actors by their supervisors, because of their own end.
+    public var restarts: UInt64
     /// The deadlines that have passed (``co_timeout(_:file:line:_:)``), by the place of the call, as `file:line`.
     ///
     /// Those of 64 places; the others are counted as `others`.
@@ -87,10 +89,13 @@ extension CoroutineRuntime {
     /// The time from the deadline of a timer until it fires; of one timer in 64.
     public var timerLateness: Histogram
     /// The stacks that coroutines and generators use, and those that a scheduler keeps for its next coroutines.
+    ///
+    /// Far more than there are live coroutines: generators that have begun and are kept, unfinished.
     public var stacksInUse: Int
     /// The stacks in the pool.
     public var stacksPooled: Int
-    /// The memory of stacks in bytes, as far as the pool knows: a page for each stack that is not empty.
+    /// The memory of stacks in bytes at least: a page for each of them, because the pool does not know which of the
+    /// others were used.
     public var stackBytes: Int
     /// The threads of ``co_blocking(_:)``.
     public var blockingThreads: Int
@@ -138,6 +143,7 @@ extension CoroutineRuntime.Metrics {
     switches = sum(.switches)
     steals = sum(.steals)
     stalls = sum(.stalls)
+    restarts = sum(.restarts)
     spareWorkers = sum(.spareWorkers)
     spareShortages = sum(.spareShortages)
     timeouts = PassedDeadlines.bySite

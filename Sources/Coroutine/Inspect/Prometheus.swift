@@ -44,6 +44,7 @@ enum PrometheusText {
       "Times at which all spare workers were taken and one more was needed.",
       metrics.spareShortages
     )
+    counter("coroutine_actor_restarts_total", "Restarts of actors by their supervisors.", metrics.restarts)
     family("coroutine_timeouts_total", "counter", "Deadlines that have passed, by the place of the call.")
     for (site, count) in metrics.timeouts.sorted(by: { $0.key < $1.key }) {
       text += "coroutine_timeouts_total{site=\"\(escaped(site))\"} \(count)\n"
@@ -77,7 +78,7 @@ enum PrometheusText {
     )
     gauge("coroutine_stacks_in_use", "Stacks that coroutines and generators use.", metrics.stacksInUse)
     gauge("coroutine_stacks_pooled", "Stacks in the pool.", metrics.stacksPooled)
-    gauge("coroutine_stack_resident_bytes", "Memory of stacks, as far as the pool knows.", metrics.stackBytes)
+    gauge("coroutine_stack_resident_bytes", "Memory of stacks at least, a page for each.", metrics.stackBytes)
     gauge("coroutine_blocking_threads", "Threads of blocking work.", metrics.blockingThreads)
     gauge("coroutine_blocking_waiting", "Bodies of blocking work that wait for a thread.", metrics.blockingWaiting)
     gauge("coroutine_descriptors", "Open descriptors of the runtime.", metrics.descriptors)

@@ -236,11 +236,17 @@ struct StackDump {
     }
   }
 
+  /// A frame, and how often it stands there in a row: a function that calls itself.
+  private struct Shown {
+    let named: Symbols.Named
+    var times = 1
+  }
+
   private var groups: [Key: Group] = [:]
   private var held = HeldUp()
   /// The coroutine that makes the dump.
   private let caller = RunningCoroutine.label?.id
-  private var shown: [[UInt]: [Symbols.Named]] = [:]
+  private var shown: [[UInt]: [Shown]] = [:]
   private var count = 0
 
   static func text(of only: [Scheduler]? = nil) -> String {
@@ -258,22 +264,23 @@ struct StackDump {
       kind: entry.wait?.kind,
       isTorn: entry.isTorn,
       isCut: entry.isCut,
-      frames: frames.map(\.frame.address),
+      // However deep a function has called itself.
+      frames: frames.map(\.named.frame.address),
       isOwn: isOwn(entry, frames)
     )
     groups[key, default: Group(first: entry)].add(entry)
   }
 
   /// Whether a coroutine was launched by this library, and is in no code of the program.
-  private func isOwn(_ entry: Entry, _ frames: [Symbols.Named]) -> Bool {
+  private func isOwn(_ entry: Entry, _ frames: [Shown]) -> Bool {
     guard Library.contains(entry.launchSite) else { return false }
     if entry.id == caller { return true }
-    return !frames.isEmpty && !frames.contains { $0.owner == .program }
+    return !frames.isEmpty && !frames.contains { $0.named.owner == .program }
   }
 
   /// The frames of a stack that a report shows: of each run of the runtime's own, only the outermost one, which is the
   /// call that waits, or the step of a generator; and of those that have called the body, none.
-  private mutating func shownFrames(of stack: [UInt]) -> [Symbols.Named] {
+  private mutating func shownFrames(of stack: [UInt]) -> [Shown] {
     if let known = shown[stack] { return known }
     let named = Symbols.named(stack)
     var frames: [Symbols.Named] = []
@@ -292,8 +299,16 @@ struct StackDump {
     }
     // A stack of the runtime alone, or without names, is shown whole, but for the frame of the switch.
     frames = frames.isEmpty ? Array(named.dropFirst()) : frames.reversed()
-    shown[stack] = frames
-    return frames
+    var folded: [Shown] = []
+    for frame in frames {
+      if folded.last?.named.frame.address == frame.frame.address {
+        folded[folded.count - 1].times += 1
+      } else {
+        folded.append(Shown(named: frame))
+      }
+    }
+    shown[stack] = folded
+    return folded
   }
 
   private func text(_ late: [LateScheduler], _ held: [String], _ circles: [String]) -> String {
@@ -343,7 +358,7 @@ struct StackDump {
     text += "\n  launched at \(group.launchSites.summary)\n"
     text += "  \(group.since.count == 1 ? "it is" : "for example") \(example)\n"
     let frames = shown[first.stack] ?? []
-    for named in frames { text += "    \(named.line)\n" }
+    for frame in frames { text += "    \(frame.named.line)\(frame.times > 1 ? ", \(frame.times) times" : "")\n" }
     if key.isCut { text += "    … cut here: a function has no frame pointer, or there are more than 256 frames\n" }
     if let reason = first.whyWithoutStack { text += "    \(reason)\n" }
     return text

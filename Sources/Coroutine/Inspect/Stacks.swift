@@ -161,7 +161,10 @@ enum Symbols {
     /// for the extension of a module's type by another module, which is known by its readable name.
     init(_ mangled: String, _ readable: String?) {
       self =
-        if mangled.hasPrefix("cco_") || mangled.hasPrefix("clinux_") || mangled.hasPrefix("_ZL10trampolineN5boost") {
+        if mangled.hasPrefix("cco_") || mangled.hasPrefix("clinux_") || mangled.hasPrefix("_ZL10trampolineN5boost")
+          || mangled.hasPrefix("_ZL") && mangled.contains("cco_")
+        {
+          // The last ones are C++ functions of the core that have a type of its own.
           .runtime
         } else if !mangled.hasPrefix("$s") {
           .program

@@ -24,11 +24,13 @@ struct EndedJob {
   let id: UInt64
   let name: JobName?
   let launchSite: LaunchSite
-  let ending: JobEnding
+  var ending: JobEnding
   /// About when, by the clock of the process.
   let time: UInt64
   /// The type of the error that it has failed with.
   var failure: (any Error.Type)?
+  /// Whether it has not ended: its supervisor has restarted the actor.
+  var isRestarted = false
 }
 
 enum EndedJobs {
@@ -76,7 +78,10 @@ enum EndedJobs {
         time: now != 0 ? now : Clock.now
       )
     }
-    let ring = ring(of: scheduler)
+    keep(entry, in: ring(of: scheduler))
+  }
+
+  private static func keep(_ entry: EndedJob, in ring: Ring) {
     let former: EndedJob? = ring.lock.withLock {
       guard ring.entries.count == most else {
         ring.entries.append(entry)
@@ -88,6 +93,22 @@ enum EndedJobs {
       return former
     }
     _ = consume former
+  }
+
+  /// Keeps the end of an actor's life, after which its supervisor restarts the actor under the same number.
+  static func noteRestart(of job: AnyJob, _ outcome: Result<Void, any Error>) {
+    let home = job.record.pointee.home.takeUnretainedValue()
+    guard isOn.load(ordering: .relaxed), !home.host.controlsOrder else { return }
+    var entry = EndedJob(
+      id: job.id,
+      name: job.nameForReports,
+      launchSite: job.record.pointee.label.launchSite,
+      ending: .succeeded,
+      time: Clock.now,
+      isRestarted: true
+    )
+    if case .failure(let error) = outcome { (entry.ending, entry.failure) = (.failed, type(of: error)) }
+    keep(entry, in: ring(of: home))
   }
 
   /// Notes the error of a job that has just been kept as failed.
@@ -135,11 +156,13 @@ extension EndedJob {
 
   /// What has become of it.
   var verb: String {
-    switch ending {
-    case .succeeded: "ended"
-    case .cancelled: "was cancelled"
-    case .failed: "failed" + (failure.map { " with \(asWord($0))" } ?? "")
-    }
+    let end =
+      switch ending {
+      case .succeeded: "ended"
+      case .cancelled: "was cancelled"
+      case .failed: "failed" + (failure.map { " with \(asWord($0))" } ?? "")
+      }
+    return isRestarted ? "\(end) and was restarted" : end
   }
 
   /// A time in a unit that fits.

@@ -552,7 +552,7 @@ extension Promise {
     // Weak: the timer must not keep an abandoned promise until its deadline.
     let site = LaunchSite(file: file, line: line)
     let timer = PromiseTimer { [weak timed] in
-      if timed?.cancel(with: TimeoutError(after: duration, at: site)) == true { PassedDeadlines.note(site) }
+      if timed?.cancel(with: TimeoutError(after: duration, at: site)) == true { PassedDeadlines.note(site, duration) }
     }
     let stopper = PromiseTimer.Stopper(timer)
     timed.onCancel = { withExtendedLifetime(stopper) {} }

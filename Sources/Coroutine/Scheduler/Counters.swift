@@ -7,7 +7,8 @@ import Synchronization
 //   launched, ended, failed, cancelled      the holder of the scheduler's live lock
 //   switches, steals, wakeToRun, runLength  the drain; of a worker's steals the thief's drain
 //   timers, timerLateness                   the holder of the scheduler's timer lock
-//   stalls, spareWorkers, spareShortages    any thread, by read-modify-write; in the words of the ended schedulers only
+//   stalls, spareWorkers, spareShortages,   any thread, by read-modify-write; in the words of the ended schedulers only
+//   restarts
 //
 // Invariants
 //  1. A word never decreases. A writer increases it by a load and a store: it is the only writer, and two writers
@@ -37,6 +38,7 @@ struct CounterWords: @unchecked Sendable {
   /// The last three are the first buckets of histograms; a word with the sum follows the buckets.
   enum Kind: Int {
     case launched, ended, failed, cancelled, switches, steals, timers, stalls, spareWorkers, spareShortages
+    case restarts
     case wakeToRun = 16
     case runLength = 40
     case timerLateness = 64

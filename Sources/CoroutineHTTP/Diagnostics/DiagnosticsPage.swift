@@ -140,6 +140,9 @@ enum DiagnosticsPage {
     }
     for queue in queues where queue.oldest >= .seconds(10) { lines.append(queue.line) }
     if let failed = rates.growth(\.failed), failed > 0 { lines.append("\(failed) coroutines have failed") }
+    if let restarts = rates.growth(\.restarts), restarts > 0 {
+      lines.append("actors were restarted \(restarts) time\(restarts == 1 ? "" : "s"), below those that have ended")
+    }
     let snapshot = CoroutineRuntime.snapshot()
     if let late = snapshot.lateTimers.first, late >= .milliseconds(100) {
       lines.append("timers are late by \(seconds(late)): a thread is kept, or there is too much work")
@@ -173,13 +176,18 @@ enum DiagnosticsPage {
       ("launched", rates.text(\.launched)), ("ended", rates.text(\.ended)), ("failed", rates.text(\.failed)),
       ("cancelled", rates.text(\.cancelled)), ("switches", rates.text(\.switches)), ("steals", rates.text(\.steals)),
       ("stalls", rates.text(\.stalls)), ("spare workers made", rates.text(\.spareWorkers)),
+      ("actors restarted", rates.text(\.restarts)),
     ]
   }
 
   /// The places whose deadlines have passed most often.
   private static func timeouts(_ metrics: CoroutineRuntime.Metrics) -> [(String, String)] {
     let sorted = metrics.timeouts.sorted { ($1.value, $0.key) < ($0.value, $1.key) }
-    return sorted.prefix(8).map { (escaped($0.key), "\($0.value)") }
+    let limits = CoroutineRuntime.passedLimits()
+    return sorted.prefix(8).map { site, count in
+      let limit = limits[site].map { ", the last of \(seconds($0))" } ?? ""
+      return (escaped(site) + limit, "\(count)")
+    }
   }
 
   private static func times(_ metrics: CoroutineRuntime.Metrics) -> [(String, String)] {
@@ -192,7 +200,7 @@ enum DiagnosticsPage {
   private static func resources(_ metrics: CoroutineRuntime.Metrics) -> [(String, String)] {
     [
       ("stacks in use", "\(metrics.stacksInUse)"),
-      ("stacks pooled", "\(metrics.stacksPooled)"), ("memory of stacks", "\(metrics.stackBytes / 1_024) KiB"),
+      ("stacks pooled", "\(metrics.stacksPooled)"), ("memory of stacks, at least", "\(metrics.stackBytes / 1_024) KiB"),
       ("blocking threads", "\(metrics.blockingThreads)"), ("waiting for one", "\(metrics.blockingWaiting)"),
       ("descriptors of the library", "\(metrics.descriptors)"),
     ]
@@ -265,9 +273,9 @@ enum DiagnosticsPage {
       let digits = rest[rest.index(after: mark)...].prefix { (UInt8(ascii: "0")...UInt8(ascii: "9")).contains($0) }
       result += rest[..<mark].asText
       let number = digits.asText
-      // `&#39;` is a character; a number of more digits is none of ours.
+      // `&#39;` is a character, `closure #1` a function; a number of more digits is none of ours.
       let isOurs =
-        !digits.isEmpty && digits.count < 20
+        !digits.isEmpty && digits.count < 20 && !rest[..<mark].suffix(8).elementsEqual("closure ".utf8)
         && (mark == rest.startIndex || rest[rest.index(before: mark)] != UInt8(ascii: "&"))
       result += isOurs ? "<a href=\"/coroutine?id=\(number)\">#\(number)</a>" : "#" + number
       rest = rest[digits.endIndex...]

@@ -109,7 +109,8 @@ struct BlockingThreadTests {
     #expect(words.contains("return or throw instead"), "\(words)")
   }
 
-  @Test func `a coroutine that ends its thread, of the pool or of Dispatch, ends the process with a sentence`() async {
+  @Test(.enabled(if: !isThreadSanitized))
+  func `a coroutine that ends its thread, of the pool or of Dispatch, ends the process with a sentence`() async {
     let onWorker = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
       _ = try await co_launch(name: "leaves") { () -> Int in pthread_exit(nil) }.value
     }
@@ -124,7 +125,8 @@ struct BlockingThreadTests {
     }
   }
 
-  @Test func `a generator's body that ends the thread of its consumer ends the process with a sentence`() async {
+  @Test(.enabled(if: !isThreadSanitized))
+  func `a generator's body that ends the thread of its consumer ends the process with a sentence`() async {
     let died = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
       try await onOwnThread {
         let steps = co_sequence { yield in

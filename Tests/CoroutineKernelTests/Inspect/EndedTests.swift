@@ -39,6 +39,27 @@ struct EndedTests {
     }
   }
 
+  @Test func `the life of an actor that is restarted is one of them, and counted`() async {
+    await #expect(processExitsWith: .success) {
+      EndedJobs.begin()
+      let supervisor = Supervisor(on: taggedQueue("restarts"))
+      let carts = supervisor.actor(of: Int.self, name: "carts") { mailbox in
+        try mailbox.forEach { if $0 < 0 { throw Broken() } }
+      }
+      for message in [1, -1, 2, -2] { #expect(carts.tryTell(message) == .sent) }
+      while supervisor.restartCount < 2 || carts.count > 0 { await Task.yield() }
+      let ended = CoroutineRuntime.snapshot().ended
+      #expect(ended.count == 2 && ended.allSatisfy { $0.id == carts.job.id && $0.isRestarted })
+      let line = #/^#\d+ "carts" failed with Broken and was restarted \d+ m?s ago, launched at .*EndedTests.swift:\d+$/#
+      #expect(ended.allSatisfy { $0.line.contains(line) }, "\(ended.map(\.line))")
+      let read = try JSONDecoder().decode([CoroutineRuntime.Snapshot.Ended].self, from: JSONEncoder().encode(ended))
+      #expect(read.allSatisfy { $0.isRestarted })
+      #expect(CoroutineRuntime.metrics.restarts == 2)
+      #expect(CoroutineRuntime.metricsText.contains("\ncoroutine_actor_restarts_total 2\n"))
+      supervisor.stop()
+    }
+  }
+
   @Test func `they are 256 at most, whichever queue has ended them, and outlive it`() async {
     await #expect(processExitsWith: .success) {
       EndedJobs.begin()

@@ -21,7 +21,7 @@ struct PrometheusTests {
       let count = metrics.runLength.counts.reduce(0, +)
       #expect(count > 0)
       #expect(runs.samples.last { $0.name.hasSuffix("_count") }?.value == Double(count))
-      #expect(families.count == 27)
+      #expect(families.count == 28)
     }
   }
 

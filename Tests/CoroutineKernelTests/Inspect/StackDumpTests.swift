@@ -18,6 +18,12 @@ private func waitsInB(_ gate: Gate, _ trace: Flag) throws {
   if !trace.isRaised { trace.raise() }
 }
 
+@inline(never)
+private func descends(_ depth: Int, _ gate: Gate, _ trace: Flag) throws {
+  if depth > 1 { try descends(depth - 1, gate, trace) } else { try waitsInA(gate, trace) }
+  if !trace.isRaised { trace.raise() }
+}
+
 /// Not part of its caller, where optimised code has a place for each.
 @inline(never)
 private func sleeper(_ time: Duration) -> Job<Void> { co_launch { try co_delay(time) } }
@@ -67,6 +73,36 @@ struct StackDumpTests {
       "\(text)"
     )
     #expect(text.contains(#/\n3 waiting, .* for a delay\n/#), "\(text)")
+  }
+
+  @Test(.enabled(if: !isSanitized)) func `a function that calls itself is one line, and all depths are one group`()
+    async throws
+  {
+    let text = try await onCoroutine(on: taggedQueue("dump.depths")) {
+      let (gate, trace) = (Gate(), Flag())
+      for depth in [23, 24, 40] { co_launch { try descends(depth, gate, trace) } }
+      try co_yield()
+      let text = StackDump.text(of: [QueueHost.current.unsafelyUnwrapped])
+      gate.open()
+      return text
+    }
+    #expect(text.contains("\n3 waiting, ") && text.components(separatedBy: "waitsInA").count == 2, "\(text)")
+    #expect(text.contains(#/descends\(.*, 22 times\n/#), "\(text)")
+  }
+
+  @Test(.enabled(if: !isSanitized)) func `what runs on another stack has no frames of the switch below it`()
+    async throws
+  {
+    let text = try await onCoroutine(on: taggedQueue("dump.calls")) {
+      let (gate, trace) = (Gate(), Flag())
+      co_launch { try co_withStack(.bytes(1 << 20)) { try waitsInA(gate, trace) } }
+      try co_yield()
+      let text = StackDump.text(of: [QueueHost.current.unsafelyUnwrapped])
+      gate.open()
+      return text
+    }
+    #expect(text.contains("waitsInA"), "\(text)")
+    #expect(!text.contains("run_call") && !text.contains("move_to") && !text.contains("cco_"), "\(text)")
   }
 
   @Test(.enabled(if: isSanitized)) func `a build with a sanitizer says that it reads no stacks`() {

@@ -49,6 +49,7 @@ struct TimeoutSiteTests {
       }
       let counts = CoroutineRuntime.metrics.timeouts
       #expect(counts == [Self.passes(): 3, Self.hasPassed(): 1], "\(counts)")
+      #expect(CoroutineRuntime.passedLimits()[Self.passes()] == .milliseconds(1))
       let text = CoroutineRuntime.metricsText
       #expect(text.contains("coroutine_timeouts_total{site=\"\(Self.passes())\"} 3\n"), "\(text)")
     }

@@ -208,6 +208,8 @@ final class SupervisorCore: ActorLife, @unchecked Sendable {
       }
     try endLives(affected, while: { try self.events.receive() })
     restartCount.touched.wrappingAdd(1, ordering: .relaxed)
+    SchedulerRegistry.ended.addShared(to: .restarts)
+    if let job = child.life.job { EndedJobs.noteRestart(of: job, outcome) }
     onRestart?(end)
     guard pause > .zero else { return begin(affected) }
     let restart = pause.deadline(after: clock)
