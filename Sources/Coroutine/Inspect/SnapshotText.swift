@@ -142,9 +142,9 @@ extension CoroutineRuntime {
 
 /// The dump by stacks: coroutines with equal stacks and equal waits are one group, the largest first.
 ///
-/// Stacks are compared without the runtime's own innermost frames. The switch is inlined in two places, to a ready
-/// coroutine and to the driver, so two coroutines that wait in the same call differ there. Waits are equal if their
-/// kinds are.
+/// Stacks are compared without the runtime's own innermost frames, and by the function of the outermost one. The switch is
+/// inlined in two places, to a ready coroutine and to the driver, so two coroutines that wait in the same call differ
+/// there. Waits are equal if their kinds are.
 struct StackDump {
   private typealias Entry = CoroutineRuntime.Snapshot.Coroutine
 
@@ -240,6 +240,13 @@ struct StackDump {
   private struct Shown {
     let named: Symbols.Named
     var times = 1
+
+    /// What is equal for equal frames: the address, and of the runtime's own the function, because the switch is inlined
+    /// into its callers twice.
+    var place: UInt {
+      guard named.owner == .runtime, let symbol = named.frame.symbol else { return named.frame.address }
+      return UInt(bitPattern: symbol.hashValue)
+    }
   }
 
   private var groups: [Key: Group] = [:]
@@ -265,7 +272,7 @@ struct StackDump {
       isTorn: entry.isTorn,
       isCut: entry.isCut,
       // However deep a function has called itself.
-      frames: frames.map(\.named.frame.address),
+      frames: frames.map(\.place),
       isOwn: isOwn(entry, frames)
     )
     groups[key, default: Group(first: entry)].add(entry)
