@@ -80,7 +80,10 @@ let package = Package(
     // Operators of swift-async-algorithms on channels.
     .testTarget(
       name: "StreamOperatorTests",
-      dependencies: [coroutine, .product(name: "AsyncAlgorithms", package: "swift-async-algorithms")]
+      dependencies: [
+        coroutine, .product(name: "CoroutineTesting", package: "coroutine"),
+        .product(name: "AsyncAlgorithms", package: "swift-async-algorithms"),
+      ]
     ),
     // Orders behind HTTP, whose mails survive the process.
     .executableTarget(

@@ -185,7 +185,7 @@ struct SiteTests {
       defer { diagnostics.stop() }
       let page = try Self.browse("http://\(diagnostics.address)/")
       #expect(page.contains("<h1>Coroutines of ") && page.contains("href=\"/trace?seconds=1\""))
-      #expect(page.contains("on diagnostics"))
+      #expect(page.contains("of the library:"))
     }
   }
 

@@ -97,7 +97,7 @@ struct EchoTests {
   private static let codes = """
     opcode 1002
     extension 1002
-    unmasked 1005
+    unmasked 1002
     continued 1002
     ping in pieces 1005
     no UTF-8 1007

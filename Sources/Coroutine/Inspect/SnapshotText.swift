@@ -142,9 +142,9 @@ extension CoroutineRuntime {
 
 /// The dump by stacks: coroutines with equal stacks and equal waits are one group, the largest first.
 ///
-/// Stacks are compared without the runtime's own innermost frames, and by the function of the outermost one. The switch is
-/// inlined in two places, to a ready coroutine and to the driver, so two coroutines that wait in the same call differ
-/// there. Waits are equal if their kinds are.
+/// Stacks are compared without the runtime's own innermost frames, and by the function of the outermost one of those. The
+/// switch is inlined in two places, to a ready coroutine and to the driver, so two coroutines that wait in the same call
+/// differ there. Waits are equal if their kinds are.
 struct StackDump {
   private typealias Entry = CoroutineRuntime.Snapshot.Coroutine
 
@@ -241,9 +241,9 @@ struct StackDump {
     let named: Symbols.Named
     var times = 1
 
-    /// What is equal for equal frames: the address, and of the runtime's own the function, because the switch is inlined
-    /// into its callers twice.
-    var place: UInt {
+    /// What is equal for equal frames: the address, and of the runtime's own frames the function, because the switch is
+    /// inlined into its callers twice.
+    var key: UInt {
       guard named.owner == .runtime, let symbol = named.frame.symbol else { return named.frame.address }
       return UInt(bitPattern: symbol.hashValue)
     }
@@ -272,7 +272,7 @@ struct StackDump {
       isTorn: entry.isTorn,
       isCut: entry.isCut,
       // However deep a function has called itself.
-      frames: frames.map(\.place),
+      frames: frames.map(\.key),
       isOwn: isOwn(entry, frames)
     )
     groups[key, default: Group(first: entry)].add(entry)
