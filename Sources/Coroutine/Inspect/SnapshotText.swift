@@ -142,9 +142,9 @@ extension CoroutineRuntime {
 
 /// The dump by stacks: coroutines with equal stacks and equal waits are one group, the largest first.
 ///
-/// Stacks are compared without the runtime's own innermost frames, and by the function of the outermost one of those. The
-/// switch is inlined in two places, to a ready coroutine and to the driver, so two coroutines that wait in the same call
-/// differ there. Waits are equal if their kinds are.
+/// Stacks are compared without the runtime's own innermost frames, and by the function of the outermost one of those.
+/// The switch is inlined in two places, to a ready coroutine and to the driver, so two coroutines that wait in the same
+/// call differ there. Waits are equal if their kinds are.
 struct StackDump {
   private typealias Entry = CoroutineRuntime.Snapshot.Coroutine
 
