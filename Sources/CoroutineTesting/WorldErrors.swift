@@ -57,7 +57,7 @@ extension World {
 
   /// The error of a world in which a coroutine, an actor or a promise has failed, and nothing has observed it.
   ///
-  /// In production, ``CoroutineRuntime/unhandledErrorHandler`` receives such a failure.
+  /// In production, `CoroutineRuntime.unhandledErrorHandler` receives such a failure.
   public struct UnhandledError: Error, Sendable, CustomStringConvertible {
     /// The failure, and what has failed.
     public let unhandled: CoroutineRuntime.UnhandledError
