@@ -5,6 +5,8 @@
 
 #include "CCoroutineRuntime.h"
 
+#include <errno.h>
+#include <poll.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -64,6 +66,11 @@ static inline void cco_line_add_launch_site(cco_line *l, const cco_label *label)
 
 static inline void cco_line_write(cco_line *l) {
   l->text[l->length++] = '\n';
+  // A pipe that nothing reads must not keep a process from its end, and one whose reader has gone must not end it by
+  // SIGPIPE in place of its own signal.
+  struct pollfd error = {STDERR_FILENO, POLLOUT, 0};
+  while (poll(&error, 1, 1000) < 0 && errno == EINTR) {}
+  if (error.revents != POLLOUT) return;
   const char *rest = l->text;
   while (l->length > 0) {
     ssize_t written = write(STDERR_FILENO, rest, l->length);

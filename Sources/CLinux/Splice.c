@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <unistd.h>
 
 int clinux_pipe(int ends[2], int bytes) {
@@ -24,6 +25,11 @@ int64_t clinux_write_error(const void *bytes, size_t count) {
   int64_t answer = result < 0 ? -errno : result;
   restore_broken_pipe(&state, answer, count);
   return answer;
+}
+
+bool clinux_error_has_room(void) {
+  struct pollfd error = {STDERR_FILENO, POLLOUT, 0};
+  return poll(&error, 1, 0) == 1 && error.revents == POLLOUT;
 }
 
 int64_t clinux_splice_in(int socket, int pipe, size_t count) {

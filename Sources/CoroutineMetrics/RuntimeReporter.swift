@@ -12,7 +12,8 @@ public import CoreMetrics
 /// The labels are the names of ``CoroutineRuntime/metricsText``. Numbers of the moment are meters. What only grows is a
 /// counter, which each report increases by the difference to the report before. A histogram is a counter for each of
 /// its buckets, `…_bucket`, whose dimension `le` is the upper bound in seconds and which contains the smaller buckets,
-/// and the counter `…_count`: a handler for each sample would cost more than the samples.
+/// and the counter `…_count`: a handler for each sample would cost more than the samples. What queues hold is not
+/// passed on: their names are the program's, and a handler is kept for ever.
 public final class RuntimeReporter: Sendable {
   // The handlers are made once, because a factory may keep what it has made for ever.
   private let meters: [Meter]
@@ -23,6 +24,8 @@ public final class RuntimeReporter: Sendable {
     var counters: GrowingCounters
     /// The meters of the kinds of waits that have occurred.
     var waiting: [String: Meter] = [:]
+    /// The counters of the deadlines that have passed, by place, with what was reported.
+    var timeouts: [String: (counter: Counter, reported: UInt64)] = [:]
   }
 
   /// Creates a reporter that reports to `factory`; without one, to the process's metrics system.
@@ -50,6 +53,13 @@ public final class RuntimeReporter: Sendable {
           state.waiting[kind] ?? Meter(label: "coroutine_waiting", dimensions: [("kind", kind)], factory: factory)
         state.waiting[kind] = meter
         meter.set(Int64(metrics.waiting[kind] ?? 0))
+      }
+      for (site, count) in metrics.timeouts.sorted(by: { $0.key < $1.key }) {
+        let known = state.timeouts[site]
+        let label = "coroutine_timeouts_total"
+        let counter = known?.counter ?? Counter(label: label, dimensions: [("site", site)], factory: factory)
+        state.timeouts[site] = (counter, count)
+        counter.increment(by: Int64(clamping: count - (known?.reported ?? 0)))
       }
     }
   }

@@ -300,6 +300,7 @@ private final class HeldLock: @unchecked Sendable {
   func unlock() { stored.unlock() }
 }
 
+@inline(never)
 @Sendable private func waitForEver() async {
   await withUnsafeContinuation { (_: UnsafeContinuation<Void, Never>) in }
 }

@@ -213,6 +213,8 @@ int64_t clinux_send_file(int socket, int file, int64_t offset, size_t count);
 /// Writes to standard error, which may be a pipe without a reader: no SIGPIPE ends the process for a line of
 /// the library's.
 int64_t clinux_write_error(const void *_Nullable bytes, size_t count);
+/// Whether a short line can be written there without a wait: false for a pipe that is full, or whose reader has gone.
+bool clinux_error_has_room(void);
 /// A pipe with non-blocking ends, of the size that the system grants, up to `bytes` (Splice.c).
 int clinux_pipe(int ends[_Nonnull 2], int bytes);
 int64_t clinux_splice_in(int socket, int pipe, size_t count);

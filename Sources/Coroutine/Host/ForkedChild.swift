@@ -9,7 +9,8 @@ internal import CCoroutineRuntime
 // The first use is the first of
 //   - a launch, in any mode, and a HostedScheduler;
 //   - the scheduler of a queue: for an executor, or a handler that runs on a queue;
-//   - a handler without a queue that begins to run, a timer of a promise, a Swift job of WorkerPoolExecutor;
+//   - a handler without a queue that begins to run, a timer of a promise;
+//   - a Swift job or a sleep that goes to the worker pool: by WorkerPoolExecutor, or where Tasks run on the workers;
 //   - a promise for a block of a queue, or for a Task;
 //   - a signal that is handled, and a simulated world.
 // Everything else that the library makes needs one of these: blocking calls and waits for descriptors are made in
@@ -31,6 +32,10 @@ enum ForkedChild {
   /// Notes that the process is about to use threads, or queues; ends a forked child that does not have them.
   @inline(__always)
   static func use(_ what: cco_use) { if !cco_uses(what), !cco_begin_use(what) { end() } }
+
+  /// The same for threads: a job of a Task, or its sleep, goes to a worker.
+  @inline(__always)
+  static func useThreads() { use(CCO_USES_THREADS) }
 
   /// Notes a use without which a forked child can go on, so that it has no effect there.
   @inline(__always)

@@ -109,12 +109,13 @@ enum PrometheusText {
 
   /// The value of a label, without what would end it or the line.
   static func escaped(_ value: String) -> String {
-    value.reduce(into: "") { text, character in
-      switch character {
+    // By scalars: a quotation mark with a combining mark is one character.
+    value.unicodeScalars.reduce(into: "") { text, scalar in
+      switch scalar {
       case "\\": text += "\\\\"
       case "\"": text += "\\\""
       case "\n": text += "\\n"
-      default: text.append(character)
+      default: text.unicodeScalars.append(scalar)
       }
     }
   }

@@ -161,6 +161,7 @@ extension CoroutineRuntime {
   /// - Returns: The queues, the one that has held something longest first.
   public static func queues(most: Int = 16) -> [HeldQueue] {
     if LiveJobs.isInWorld { return [] }
+    let most = max(0, most)
     let all = QueueWatch.look() + QueueWatch.notStarted()
     func isBefore(_ one: HeldQueue, _ other: HeldQueue) -> Bool {
       (other.oldest, other.count, one.site ?? "") < (one.oldest, one.count, other.site ?? "")

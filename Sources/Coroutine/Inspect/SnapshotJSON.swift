@@ -73,6 +73,7 @@ struct SnapshotJSON {
       if let error = entry.error { addString("error", error) }
       add(",\"age\":")
       add(UInt64(max(0, entry.age.wholeNanoseconds)))
+      if entry.isRestarted { add(",\"isRestarted\":true") }
       add("}")
     }
     add("]}\n")

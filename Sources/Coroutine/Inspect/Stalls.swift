@@ -164,13 +164,15 @@ enum StallLines {
       written[stall.launchSite ?? ""] = names
       return true
     }
-    // On a thread of its own: names of functions come from files, and the caller is the watchdog.
-    if isFirst, stall.stack.isEmpty || !write(later: stall) { writeToStandardError("Coroutine: \(stall)\n") }
+    if isFirst { write { "Coroutine: \(stall)\(functions(on: stall.stack))\n" } }
   }
 
-  private static func write(later stall: CoroutineRuntime.Stall) -> Bool {
-    DetachedThread.start("co-stall-line") { writeToStandardError("Coroutine: \(stall)\(functions(on: stall.stack))\n") }
-      == 0
+  /// Writes a line on a thread of its own: names of functions come from files, and where nothing reads standard error
+  /// the write never ends. The caller is the watchdog, without which nothing is taken over.
+  fileprivate static func write(_ line: @escaping @Sendable () -> String) {
+    let code = DetachedThread.start("co-stall-line") { writeToStandardError(line()) }
+    // A line is short enough for one write, which does not block where there is room.
+    if code != 0, clinux_error_has_room() { writeToStandardError(line()) }
   }
 
   /// The innermost three functions of the program, or nothing if none is known.
@@ -191,10 +193,10 @@ extension CoroutineRuntime.Stall {
     StallReports.report = { $0.reportStall($1, &$2, searching: $3) }
     StallReports.queueDrainBegins = { QueueStalls.begins($0.thread) }
     StallReports.sparesAreTaken = { count in
-      writeToStandardError(
-        "Coroutine: all \(count) spare workers are taken by coroutines that keep their threads, and what waits behind "
-          + "them waits on: move blocking calls into co_blocking\n"
-      )
+      StallLines.write {
+        "Coroutine: all \(count) spare workers are taken by coroutines and Tasks that keep their threads, and what waits "
+          + "behind them waits on: move blocking calls into co_blocking\n"
+      }
     }
   }
 }

@@ -247,12 +247,17 @@ enum StackTrimmer {
 
   /// `idle` is the number of rounds that found nothing; after two, the remaining stacks are in use.
   private static func watch(_ idle: Int = 0) {
-    queue.asyncAfter(deadline: .now() + .seconds(2)) {
+    // A timer, because a world of async code, in which another world ends, reports `asyncAfter` as a way out of it.
+    let timer = DispatchSource.makeTimerSource(queue: queue)
+    timer.schedule(deadline: .now() + .seconds(2))
+    timer.setEventHandler {
+      timer.cancel()
       let trimmed = cco_trim_surplus(keep) + cco_cells_trim(keptCells)
       if areMany, idle < 2 { return watch(trimmed == 0 ? idle + 1 : 0) }
       isWatching.store(false, ordering: .sequentiallyConsistent)
       // On behalf of a scheduler that went idle meanwhile and relied on this watch.
       if idle < 2 { trimIfMany() }
     }
+    timer.activate()
   }
 }

@@ -118,9 +118,7 @@ enum Launch {
     // No thread of a forked child is in a coroutine of its parent, so launches inside a coroutine need no check.
     ForkedChild.use(CCO_USES_THREADS)
     if let ownWorker { return ownWorker }
-    let worker = WorkerPool.shared.nextWorker()
-    worker.submitWhatIsLeft()
-    return worker
+    return WorkerPool.shared.nextWorker()
   }
 
   /// The worker in whose drain the caller runs as code of a Task; nil if there is none, or if it is a spare worker.

@@ -198,6 +198,7 @@ private final class SleepOfTask: TimerCall, @unchecked Sendable {
   func start(_ nanoseconds: Int64) {
     let pool = WorkerPool.shared
     let own = WorkerPool.ofCaller === pool ? Carrier.current?.pointee.scheduler?.takeUnretainedValue() : nil
+    if own == nil { ForkedChild.useThreads() }
     let scheduler = own ?? pool.nextWorker()
     let now = scheduler.clock
     start(at: Duration.deadline(nanoseconds, after: now), on: scheduler, now)

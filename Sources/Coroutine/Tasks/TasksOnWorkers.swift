@@ -47,7 +47,14 @@ enum TasksOnWorkers {
   fileprivate static let hasBegun = Atomic<Bool>(false)
 
   /// Why Tasks do not run on the workers; nil if they do.
-  fileprivate static let outcome: String? = {
+  fileprivate static var outcome: String? {
+    // Before the initialiser, which would never return: in a forked child this gives its thread another number, and
+    // Swift's lock of the initialiser knows the one before (ForkedThread.c).
+    ForkedChild.noteUse()
+    return installed
+  }
+
+  private static let installed: String? = {
     hasBegun.store(true, ordering: .releasing)
     return install()
   }()
@@ -70,7 +77,6 @@ enum TasksOnWorkers {
   }
 
   private static func install() -> String? {
-    ForkedChild.noteUse()
     if let other = otherExecutor { return other }
     switch cco_hook_tasks({ DefaultExecutor.enqueue(UnownedJob($0.assumingMemoryBound(to: SwiftJobHeader.self))) }) {
     case CCO_HOOK_SET: break

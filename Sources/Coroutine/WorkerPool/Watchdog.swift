@@ -2,7 +2,8 @@ internal import CLinux
 import Synchronization
 
 // The watchdog of the workers: a thread that inspects them while some worker is busy, or backs off. Every two
-// milliseconds, or a little later, if a worker could help or may soon have stalled; every 25 ms if all are busy. It
+// milliseconds, or a little later, if a worker could help, may soon have stalled, or has not come to its work since the
+// look before; every 25 ms if all are busy. It
 // continues until no worker has begun a drain for one interval: a worker that is busy for a moment in each millisecond
 // would otherwise stop and start it all the time, at three system calls each.
 //
@@ -12,7 +13,10 @@ import Synchronization
 // another one, while there are enough. The events of the worker's descriptors it takes itself, and sends the jobs as
 // messages.
 //
-// If no worker is idle, and that worker has stalled (StallWatch), it asks a spare worker (below). A stall
+// If no worker is idle, it asks one that is busy and comes to its work: whose drain has read its clock since the look
+// before. Otherwise what was placed on a worker that computes for 50 ms would wait for that, beside a worker that runs
+// thousands of jobs meanwhile, and that never steals because it never runs dry. If there is none either, and the worker
+// has stalled (StallWatch), it asks a spare worker (below). A stall
 // is reported once, to the handler of CoroutineRuntime.onStall. Only what the thread has used of its processor, or
 // slept, counts for a stall (ThreadUse): a thread that is runnable but not scheduled has not stalled, and
 // a spare worker would not help it.
@@ -58,7 +62,9 @@ extension WorkerPool {
       startWatching()
       return
     }
-    guard withoutDrain() == 0, !anyStalled, !isNearStall else { return watchdog.schedule(.soon, for: self) }
+    guard withoutDrain() == 0, !anyStalled, !isNearStall, !isAnyLate else {
+      return watchdog.schedule(.soon, for: self)
+    }
     watchdog.schedule(.later, for: self)
     isSlow.store(true, ordering: .sequentiallyConsistent)
     if withoutDrain() != 0, isSlow.exchange(false, ordering: .sequentiallyConsistent) {
@@ -79,7 +85,7 @@ extension WorkerPool {
   func inspectAll() -> Bool {
     let (mask, now) = (withoutDrain(), Clock.now)
     var (asked, anyStalled) = (UInt64(0), false)
-    isNearStall = false
+    (isNearStall, isAnyLate) = (false, false)
     // By index, because `workers + spares` would allocate at each sample. A spare worker may be added meanwhile.
     for index in watched.indices {
       let worker = index < workers.count ? workers[index] : spares[index - workers.count]
@@ -90,8 +96,9 @@ extension WorkerPool {
       let hasStalled = watched[index].look(at: worker, now, in: tasks) { workers + self.spares }
       isNearStall = isNearStall || watched[index].isNearStall
       anyStalled = anyStalled || hasStalled
+      isAnyLate = isAnyLate || watched[index].isLate
       guard watched[index].isStuck else { continue }
-      (helper(&asked) ?? (hasStalled ? spareWorker() : nil))?.askToTakeOver(from: worker)
+      (helper(&asked) ?? lively(&asked) ?? (hasStalled ? spareWorker() : nil))?.askToTakeOver(from: worker)
     }
     return anyStalled
   }
@@ -104,6 +111,20 @@ extension WorkerPool {
     guard mask != 0 else { return nil }
     asked |= mask & (0 &- mask)
     return workers[mask.trailingZeroBitCount]
+  }
+}
+
+extension WorkerPool {
+  /// A busy worker that has read its clock since the look before; one that was not `asked`, if possible.
+  private func lively(_ asked: inout UInt64) -> Scheduler? {
+    var found: Int?
+    for index in workers.indices where watched[index].isLively {
+      found = index
+      if asked & (1 << UInt64(index)) == 0 { break }
+    }
+    guard let found else { return nil }
+    asked |= 1 << UInt64(found)
+    return workers[found]
   }
 }
 
@@ -140,6 +161,12 @@ struct WatchedWorker {
 
   /// Whether a worker has to be asked to take over.
   var isStuck: Bool { takeOver.isStuck }
+
+  /// Whether work has waited there since the look before, and the drain has not read its clock.
+  var isLate: Bool { takeOver.isLate }
+
+  /// Whether the worker is busy, and had read its clock before the last look.
+  var isLively: Bool { busy.map { !$0.isUnchanged } ?? false }
 
   /// Whether the worker may soon have stalled.
   var isNearStall: Bool { busy.map(stalls.isNear) ?? false }
@@ -226,10 +253,13 @@ struct TakeOverWatch {
   /// The number of looks since a worker was asked to take over, while it has not begun.
   private var patience = 0
   private(set) var isStuck = false
+  /// Whether there is such work, and the drain has not read its clock since the look before.
+  private(set) var isLate = false
 
   mutating func look(at worker: Scheduler, isUnchanged: Bool, _ now: UInt64) {
     let hadWork = hasWork
     hasWork = worker.hasWorkToTakeOver(at: now)
+    isLate = isUnchanged && hasWork
     patience = worker.asWorker { $0.isRescued.load(ordering: .relaxed) } ? patience &+ 1 : 0
     isStuck = isUnchanged && hadWork && hasWork && patience % 8 == 0
   }

@@ -194,7 +194,7 @@ final class WorkerHost: Host, @unchecked Sendable {
 //   an interrupt, a timer, a Swift job      stays; that worker is asked to take over  stays
 //
 // What stays keeps the inbox from being idle, so no submission comes. The watchdog submits in place of it, at each
-// inspection, and every launch from outside does.
+// inspection, and so does what chooses the worker from outside: a launch, a job of a Task, a timer.
 //
 // The bit in `withoutThread` counts as having no drain, so that the watchdog may rest; and no thread offers work to the
 // worker, because its idle bit is clear. The watchdog gives the idle bit back once a second, for one more offer.

@@ -70,6 +70,8 @@ final class WorkerPool: @unchecked Sendable {
   @exclusivity(unchecked) var lacksSpares = false
   /// Whether a worker has been kept for half of the time after which it has stalled.
   @exclusivity(unchecked) var isNearStall = false
+  /// Whether work waits on a worker that has not read its clock since the look before.
+  @exclusivity(unchecked) var isAnyLate = false
   @exclusivity(unchecked) var lastClockReads: UInt64 = 0
   /// When workers without a thread get the next offer.
   @exclusivity(unchecked) var nextRetry: UInt64 = 0
@@ -88,8 +90,12 @@ final class WorkerPool: @unchecked Sendable {
   /// Returns the worker for the next launch from outside: one without work, else the next one round-robin.
   func nextWorker() -> Scheduler {
     let index = (nextIndex.wrappingAdd(1, ordering: .relaxed).oldValue & .max) % workers.count
-    let mask = withoutDrain(false) & ~withoutThread.load(ordering: .relaxed)
-    return mask == 0 || mask & (1 << UInt64(index)) != 0 ? workers[index] : workers[mask.trailingZeroBitCount]
+    let withoutThread = withoutThread.load(ordering: .relaxed)
+    let mask = withoutDrain(false) & ~withoutThread
+    let worker = mask == 0 || mask & (1 << UInt64(index)) != 0 ? workers[index] : workers[mask.trailingZeroBitCount]
+    // Where a thread could not start, neither could the watchdog's perhaps, which tries again.
+    if withoutThread != 0 { worker.submitWhatIsLeft() }
+    return worker
   }
 
   /// Wakes an idle worker; called by a worker that has more ready jobs than it can run at once.
@@ -347,7 +353,6 @@ public final class WorkerPoolExecutor: TaskExecutor {
 
   /// Enqueues a job of Swift Concurrency on the worker pool.
   public func enqueue(_ job: consuming ExecutorJob) {
-    ForkedChild.noteUse()
     WorkerPool.shared.enqueue(UnownedJob(job), SwiftJobHeader.ofPoolExecutor)
   }
 }
@@ -368,6 +373,8 @@ extension WorkerPool: TaskExecutor {
       let position: SwiftJobs.Position = isDue ? .due : job.pointee.isYield ? .back : .next
       if own._withUnsafeGuaranteedRef({ $0.addSwiftJob(job, position) }) > 1 { offerWork() }
     } else {
+      // No thread of a forked child is a worker's.
+      ForkedChild.useThreads()
       let worker = nextWorker()
       let count = worker.addSwiftJob(job, isDue ? .due : .back)
       if worker.inbox.wakeUp() { worker.submit() } else if count > 1 { offerWork() }

@@ -101,7 +101,7 @@ extension [ScopeToCancel] {
 enum CoroutineError: Error {}
 
 enum ForkedChild {
-  static func noteUse() {}
+  static func useThreads() {}
 }
 
 enum Clock {

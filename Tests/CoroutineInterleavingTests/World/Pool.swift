@@ -29,6 +29,7 @@ extension Scheduler {
   func sendTimerWakeup() {}
   var hasReadyHandlers: Bool { false }
   func runHandlers() -> (count: Int, isReady: Bool) { (0, false) }
+  func submitWhatIsLeft() {}
 }
 
 struct NoTimer {

@@ -80,7 +80,8 @@ struct BlockingThreadTests {
     private static func divided(_ number: Double, by other: Double) -> Double { number / other }
   }
 
-  @Test(arguments: Change.allCases)
+  // AddressSanitizer has a signal stack of its own for each thread, which it frees.
+  @Test(arguments: Change.allCases.filter { !countsLeaks || !"\($0)".hasPrefix("signalStack") })
   func `a body finds the thread as the first one did, whatever the body before has changed`(_ change: Change)
     async throws
   {

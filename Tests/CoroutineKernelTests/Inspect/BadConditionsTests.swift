@@ -48,6 +48,50 @@ struct BadConditionsTests {
     }
   }
 
+  /// Makes standard error a pipe that nothing reads, and that is full or has lost its reader.
+  private static func breakStandardError(isFull: Bool) {
+    setenv("SWIFT_BACKTRACE", "enable=no", 1)
+    var ends: [Int32] = [-1, -1]
+    guard pipe(&ends) == 0 else { exit(1) }
+    if isFull {
+      _ = fcntl(ends[1], F_SETFL, O_NONBLOCK)
+      while write(ends[1], [UInt8](repeating: 10, count: 4_096), 4_096) > 0 {}
+      _ = fcntl(ends[1], F_SETFL, 0)
+    } else {
+      close(ends[0])
+    }
+    dup2(ends[1], STDERR_FILENO)
+  }
+
+  @Test(.enabled(if: !isSanitized), arguments: [true, false])
+  func `a crash ends the process by its own signal, also if nothing reads standard error`(isFull: Bool) async {
+    await #expect(processExitsWith: .signal(SIGABRT)) { [isFull] in
+      alarm(60)
+      BadConditionsTests.breakStandardError(isFull: isFull)
+      _ = try await co_launch(name: "gives up") { () -> Int in abort() }.value
+    }
+  }
+
+  @Test(.enabled(if: !isSanitized)) func `stalls are helped with, also if nothing reads standard error`() async {
+    await #expect(processExitsWith: .success) {
+      alarm(60)
+      setenv("COROUTINE_WORKERS", "1", 1)
+      let whole = dup(STDERR_FILENO)
+      BadConditionsTests.breakStandardError(isFull: true)
+      for name in ["one", "two", "three"] {
+        let isBlocked = Flag()
+        co_launch(name: name) {
+          isBlocked.raise()
+          poll(nil, 0, -1)
+        }
+        while !isBlocked.isRaised { await Task.yield() }
+        try await co_launch {}.value
+      }
+      // The test library writes there at the end.
+      dup2(whole, STDERR_FILENO)
+    }
+  }
+
   /// No mapping may be made any more: tables of symbols and rings are not there, and what fits into the memory that is
   /// left is answered.
   @Test(.enabled(if: !isSanitized)) func `without memory the answers are shorter, and the process lives`() async {

@@ -54,6 +54,10 @@ struct EndedTests {
       #expect(ended.allSatisfy { $0.line.contains(line) }, "\(ended.map(\.line))")
       let read = try JSONDecoder().decode([CoroutineRuntime.Snapshot.Ended].self, from: JSONEncoder().encode(ended))
       #expect(read.allSatisfy { $0.isRestarted })
+      var json: [UInt8] = []
+      CoroutineRuntime.snapshotJSON { json += $0 }
+      let written = try JSONDecoder().decode(CoroutineRuntime.Snapshot.self, from: Data(json)).ended
+      #expect(written.count == 2 && written.allSatisfy { $0.isRestarted })
       #expect(CoroutineRuntime.metrics.restarts == 2)
       #expect(CoroutineRuntime.metricsText.contains("\ncoroutine_actor_restarts_total 2\n"))
       supervisor.stop()

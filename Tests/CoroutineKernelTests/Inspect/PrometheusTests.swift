@@ -27,6 +27,9 @@ struct PrometheusTests {
 
   @Test func `a label's value cannot end the label or the line`() throws {
     #expect(PrometheusText.escaped("a\"b\\c\nd") == #"a\"b\\c\nd"#)
+    // With a combining mark it is one character.
+    let escaped = PrometheusText.escaped("\"\u{301}\\\u{301}").unicodeScalars
+    #expect(escaped.elementsEqual("\\\"\u{301}\\\\\u{301}".unicodeScalars))
   }
 
   @Test(arguments: [

@@ -173,6 +173,15 @@ struct QueueReportTests {
     }
   }
 
+  @Test(arguments: [-1, Int.min, 0, 1]) func `so many as are asked for are listed, and none for a number below one`(
+    _ most: Int
+  ) {
+    let channels = (0..<3).map { _ in Channel<Int>(.unbounded) }
+    for channel in channels { for _ in 0..<9 { _ = channel.trySend(1) } }
+    let listed = withExtendedLifetime(channels) { CoroutineRuntime.queues(most: most) }
+    #expect(listed.count == max(0, most))
+  }
+
   @Test func `a full channel says who has received last, and that it has ended`() async {
     await #expect(processExitsWith: .success) {
       let queue = taggedQueue("receivers")

@@ -1,3 +1,4 @@
+import CTestSupport
 import Dispatch
 import Glibc
 import Testing
@@ -28,6 +29,48 @@ struct TasksOnWorkersTests {
     }
     let lines = String(decoding: ended?.standardErrorContent ?? [], as: UTF8.self)
     #expect(!lines.contains("and not"), "\(lines)")
+  }
+
+  @Test func `a child that was forked before the first use may install it`() async {
+    await #expect(processExitsWith: .success) {
+      alarm(60)
+      let code = cts_in_child(
+        30,
+        { _ in
+          let ran = DispatchSemaphore(value: 0)
+          guard CoroutineRuntime.runTasksOnWorkers() else { return 8 }
+          Task.detached { ran.signal() }
+          ran.wait()
+          return 7
+        },
+        nil
+      )
+      check(code == 7)
+    }
+  }
+
+  @Test(arguments: [true, false]) func `a Task or a sleep in a child that was forked after it ends that with a sentence`(
+    sleeps: Bool
+  ) async {
+    let ended = await #expect(processExitsWith: .success, observing: [\.standardErrorContent]) { [sleeps] in
+      alarm(60)
+      setenv("SWIFT_BACKTRACE", "enable=no", 1)
+      check(CoroutineRuntime.runTasksOnWorkers())
+      check(await Task.detached { isOnWorker }.value)
+      let asks: @convention(c) (UnsafeMutableRawPointer?) -> Int32 =
+        sleeps
+        ? { _ in
+          Task.immediate { try? await Task.sleep(for: .milliseconds(1)) }
+          return 7
+        }
+        : { _ in
+          Task.detached {}
+          return 7
+        }
+      check(cts_in_child(30, asks, nil) < 0)
+    }
+    let text = String(decoding: ended?.standardErrorContent ?? [], as: UTF8.self)
+    #expect(text.contains("this process is a forked child"), "\(text)")
   }
 
   @Test("it can be installed", arguments: Moment.allCases)
