@@ -167,8 +167,10 @@ enum StallLines {
     if isFirst { write { "Coroutine: \(stall)\(functions(on: stall.stack))\n" } }
   }
 
-  /// Writes a line on a thread of its own: names of functions come from files, and where nothing reads standard error
-  /// the write never ends. The caller is the watchdog, without which nothing is taken over.
+  /// Writes a line on another thread.
+  ///
+  /// The caller is the watchdog, without which nothing is taken over: names of functions come from files, and where
+  /// nothing reads standard error the write never ends.
   fileprivate static func write(_ line: @escaping @Sendable () -> String) {
     let code = DetachedThread.start("co-stall-line") { writeToStandardError(line()) }
     // A line is short enough for one write, which does not block where there is room.

@@ -49,9 +49,8 @@ struct TasksOnWorkersTests {
     }
   }
 
-  @Test(arguments: [true, false]) func `a Task or a sleep in a child that was forked after it ends that with a sentence`(
-    sleeps: Bool
-  ) async {
+  @Test(arguments: [true, false])
+  func `a Task or a sleep in a child that was forked after it ends that with a sentence`(sleeps: Bool) async {
     let ended = await #expect(processExitsWith: .success, observing: [\.standardErrorContent]) { [sleeps] in
       alarm(60)
       setenv("SWIFT_BACKTRACE", "enable=no", 1)
