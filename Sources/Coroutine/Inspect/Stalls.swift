@@ -155,6 +155,8 @@ enum StallLines {
   // Sound because it is accessed under `lock`.
   nonisolated(unsafe) private static var written: [String: Set<String>] = [:]
   private static var mostOfSite: Int { 16 }
+  /// The number of lines that other threads are about to write; a test waits for them.
+  static let writing = Atomic<Int>(0)
 
   static func write(_ stall: CoroutineRuntime.Stall) {
     let isFirst = lock.withLock {
@@ -172,9 +174,15 @@ enum StallLines {
   /// The caller is the watchdog, without which nothing is taken over: names of functions come from files, and where
   /// nothing reads standard error the write never ends.
   fileprivate static func write(_ line: @escaping @Sendable () -> String) {
-    let code = DetachedThread.start("co-stall-line") { writeToStandardError(line()) }
+    writing.add(1, ordering: .relaxed)
+    let code = DetachedThread.start("co-stall-line") {
+      writeToStandardError(line())
+      writing.subtract(1, ordering: .releasing)
+    }
+    if code == 0 { return }
+    writing.subtract(1, ordering: .relaxed)
     // A line is short enough for one write, which does not block where there is room.
-    if code != 0, clinux_error_has_room() { writeToStandardError(line()) }
+    if clinux_error_has_room() { writeToStandardError(line()) }
   }
 
   /// The innermost three functions of the program, or nothing if none is known.

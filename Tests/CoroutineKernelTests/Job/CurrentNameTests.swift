@@ -1,6 +1,7 @@
 import CoroutineTesting
 import Dispatch
 import Glibc
+import Synchronization
 import Testing
 
 @testable import Coroutine
@@ -146,6 +147,7 @@ struct CurrentNameTests {
       let names =
         ["GET /a/1", "GET /a/2", "GET /b/1", "GET /b/27"] + (0..<20).map { "\(UnicodeScalar(UInt8(65 + $0)))" }
       for name in names { StallLines.write(stall(name)) }
+      while StallLines.writing.load(ordering: .acquiring) > 0 { sched_yield() }
     }
     let text = String(decoding: words?.standardErrorContent ?? [], as: UTF8.self)
     let lines = text.split(separator: "\n").filter { $0.contains("without a suspension") }
