@@ -37,6 +37,17 @@ struct DiagnosticsTests {
     }
   }
 
+  @Test func `the page shows the deadlines that have passed, whatever their time`() async throws {
+    try await serving { server in
+      for limit in [Duration.seconds(Int64.min), .seconds(-1), .zero, .nanoseconds(1)] {
+        try? co_timeout(limit) { try co_delay(.seconds(60)) }
+        let site = "DiagnosticsTests.swift:\(#line - 1)"
+        let page = try Self.get("/", server)
+        #expect(page.contains("\(site), the last of 0 ms"), "\(limit)")
+      }
+    }
+  }
+
   @Test func `a number of a coroutine is a link, and that of a closure or a character is none`() {
     let text = DiagnosticsPage.linked("#17 waits for #1, in closure #2 of f, &#39;")
     #expect(

@@ -156,7 +156,8 @@ enum DiagnosticsPage {
   }
 
   private static func seconds(_ time: Duration) -> String {
-    let milliseconds = Int64(time / .milliseconds(1))
+    // A deadline may be any duration, below zero as well.
+    let milliseconds = Int64(min(max(0, time / .milliseconds(1)), 1e18))
     return milliseconds < 10_000 ? "\(milliseconds) ms" : "\(milliseconds / 1_000) s"
   }
 
