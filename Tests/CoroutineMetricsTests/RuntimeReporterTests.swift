@@ -38,6 +38,19 @@ struct RuntimeReporterTests {
     #expect(meter.lastValue == 0)
   }
 
+  @Test func `deadlines that have passed are a counter for each place`() async throws {
+    let test = TestMetrics()
+    let reporter = RuntimeReporter(factory: test)
+    let site = "\(#fileID):\(#line + 1)"
+    let pass = { @Sendable in try? co_timeout(.zero) { try co_delay(.seconds(60)) } }
+    for count in [1, 3] {
+      _ = try await co_launch { while (CoroutineRuntime.metrics.timeouts[site] ?? 0) < count { pass() } }.value
+      reporter.report()
+      let counter = try test.expectCounter("coroutine_timeouts_total", [("site", site)])
+      #expect(counter.totalValue == Int64(count))
+    }
+  }
+
   @Test func `the buckets of a histogram contain the smaller ones`() async throws {
     let test = TestMetrics()
     try await co_launch { for _ in 0..<10_000 { try co_yield() } }.value

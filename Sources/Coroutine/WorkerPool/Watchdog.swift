@@ -165,7 +165,7 @@ struct WatchedWorker {
   /// Whether work has waited there since the look before, and the drain has not read its clock.
   var isLate: Bool { takeOver.isLate }
 
-  /// Whether the worker is busy, and had read its clock before the last look.
+  /// Whether the worker is busy, and had read its clock between the last two looks.
   var isLively: Bool { busy.map { !$0.isUnchanged } ?? false }
 
   /// Whether the worker may soon have stalled.
