@@ -247,7 +247,8 @@ extension Scheduler {
     if found.reported != nil {
       suspect?.reported = use.total
       let patience = StallReports.patienceWithCancelled.load(ordering: .relaxed)
-      if let cancelled = found.cancelled, cancelled != .max, use.total - cancelled >= patience {
+      // Without an activity it has slept for longer than it has computed: a later sample tells of it.
+      if let cancelled = found.cancelled, cancelled != .max, use.total - cancelled >= patience, use.activity != nil {
         suspect?.cancelled = .max
         tell(handler, busy, job, isTask, kept: use.total - found.total, mark, sinceCancellation: use.total - cancelled)
       }

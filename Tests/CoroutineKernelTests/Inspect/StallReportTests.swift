@@ -43,6 +43,26 @@ struct StallReportTests {
     }
   }
 
+  @Test func `one that had slept for longer than it goes on is told of once more too`() async {
+    await #expect(processExitsWith: .success) {
+      StallReports.patienceWithCancelled.store(60_000_000, ordering: .relaxed)
+      let stalls = Locked<[CoroutineRuntime.Stall]>([])
+      CoroutineRuntime.onStall(after: .milliseconds(20)) { stall in stalls.withLock { $0.append(stall) } }
+      let isOver = Flag()
+      let job = co_launch(name: "worker") {
+        // Longer than the patience, and counted as sleep.
+        synchronously { while !co_isCancelled { usleep(200_000) } }
+        while !isOver.isRaised { do { try co_delay(.seconds(600)) } catch {} }
+      }
+      while stalls.current.isEmpty { sched_yield() }
+      job.cancel()
+      while !stalls.current.contains(where: { $0.sinceCancellation != nil }) { sched_yield() }
+      #expect(stalls.current.count == 2 && stalls.current[0].activity.systemCall != nil, "\(stalls.current)")
+      isOver.raise()
+      try await job.value
+    }
+  }
+
   @Test func `each stall of a queue of the program counts`() async {
     await #expect(processExitsWith: .success) {
       let stalls = Locked(0)
