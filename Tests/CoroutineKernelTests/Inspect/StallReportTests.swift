@@ -32,7 +32,9 @@ struct StallReportTests {
       #expect(text.contains("a loop that catches these errors never ends") && !text.contains("co_yield"), "\(text)")
       // The report of the stall itself does not advise a call that throws at once.
       let first = stalls.current[0]
-      #expect(first.sinceCancellation == nil && "\(first)".contains("it was cancelled: "), "\(first)")
+      #expect(first.sinceCancellation == nil, "\(first)")
+      // It may have slept as well, for pages of memory.
+      if first.activity == .computing { #expect("\(first)".contains("it was cancelled: "), "\(first)") }
       let count = stalls.current.count
       let end = Clock.now + 200_000_000
       while Clock.now < end { sched_yield() }
@@ -43,21 +45,21 @@ struct StallReportTests {
     }
   }
 
-  @Test func `one that had slept for longer than it goes on is told of once more too`() async {
+  @Test func `one that sleeps for most of the time after its cancellation is told of once more later`() async {
     await #expect(processExitsWith: .success) {
-      StallReports.patienceWithCancelled.store(60_000_000, ordering: .relaxed)
+      StallReports.patienceWithCancelled.store(300_000_000, ordering: .relaxed)
       let stalls = Locked<[CoroutineRuntime.Stall]>([])
       CoroutineRuntime.onStall(after: .milliseconds(20)) { stall in stalls.withLock { $0.append(stall) } }
       let isOver = Flag()
       let job = co_launch(name: "worker") {
-        // Longer than the patience, and counted as sleep.
-        synchronously { while !co_isCancelled { usleep(200_000) } }
+        for _ in 0..<2 { do { try co_delay(.seconds(600)) } catch {} }
+        _ = synchronously { usleep(200_000) }
         while !isOver.isRaised { do { try co_delay(.seconds(600)) } catch {} }
       }
-      while stalls.current.isEmpty { sched_yield() }
+      settle(1)
       job.cancel()
       while !stalls.current.contains(where: { $0.sinceCancellation != nil }) { sched_yield() }
-      #expect(stalls.current.count == 2 && stalls.current[0].activity.systemCall != nil, "\(stalls.current)")
+      #expect(stalls.current.first?.activity.systemCall != nil, "\(stalls.current)")
       isOver.raise()
       try await job.value
     }
