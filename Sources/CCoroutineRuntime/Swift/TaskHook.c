@@ -13,7 +13,10 @@ static void (*enqueue)(void *);
 
 static __attribute__((swiftcall)) void take(void *job, void *original) {
   (void)original;
-  enqueue(job);
+  void (*function)(void *) = __atomic_load_n(&enqueue, __ATOMIC_ACQUIRE);
+  // Swift reads the hook without an order, so a processor may know the hook and not yet what was written before it.
+  while (!function) function = __atomic_load_n(&enqueue, __ATOMIC_ACQUIRE);
+  function(job);
 }
 
 cco_hook cco_hook_tasks(void (*function)(void *job)) {

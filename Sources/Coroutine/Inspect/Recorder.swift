@@ -352,8 +352,8 @@ extension CoroutineRuntime {
   /// Starts the flight recorder: from now on the last events of each worker and queue are kept.
   ///
   /// The events are: launch, run, wait with its kind, wake-up with its coroutine, yield, end, steal, end of a time
-  /// slice, a timer that is a millisecond late or more, and a batch of descriptor events. Each takes 16 bytes, so a
-  /// mebibyte keeps the last 65,536. The memory of a ring is used as it fills.
+  /// slice, a timer that is a millisecond late or more, a batch of descriptor events; and that a part of a Swift Task
+  /// can run, begins and ends here. Each takes 16 bytes, so a mebibyte keeps the last 65,536. The memory of a ring is used as it fills.
   ///
   /// While the recorder is off, it costs one tested branch in a launch and in what the driver does. While it is on,
   /// each switch goes by the driver. It starts and stops at any time: a busy worker
@@ -393,7 +393,8 @@ extension CoroutineRuntime {
   /// Returns the recorded events as a JSON document of trace events, which Perfetto (ui.perfetto.dev) and
   /// chrome://tracing open.
   ///
-  /// It has a track for each worker and queue, with what ran there, and one for each coroutine, with its states. A
+  /// It has a track for each worker and queue, with what ran there, and one for each coroutine and each Task, with its
+  /// states. Parts of Tasks that an actor runs, and that only resume a Task, are on the worker's track alone. A
   /// coroutine that still lives is shown with its name at the moment (``CurrentCoroutine/name``). An
   /// arrow leads from each wake-up to the run that it caused. Events that are overwritten while they are read are
   /// missing. Without a recording the document has no events.

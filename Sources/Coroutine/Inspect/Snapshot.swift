@@ -16,11 +16,20 @@ extension CoroutineRuntime {
     /// They are kept from the first of these on: a snapshot, a dump, ``CoroutineRuntime/dumpOnSignal(_:)`` or its
     /// environment variable, a server of diagnostics. Until then an end costs nothing. None in a simulated world.
     public var ended: [Ended]
+    /// The parts of Tasks that workers run, then those that wait for one, the first sixteen of each worker; all of them
+    /// are counted in ``CoroutineRuntime/Metrics/taskPartsReady``.
+    public var tasks: [SwiftTask]
     /// Creates a snapshot of given values, for tests of what reads one.
-    public init(coroutines: [Coroutine], lateTimers: [Duration] = [], ended: [Ended] = []) {
+    public init(
+      coroutines: [Coroutine],
+      lateTimers: [Duration] = [],
+      ended: [Ended] = [],
+      tasks: [SwiftTask] = []
+    ) {
       self.coroutines = coroutines
       self.lateTimers = lateTimers
       self.ended = ended
+      self.tasks = tasks
     }
 
     /// One coroutine of a snapshot.
@@ -131,7 +140,8 @@ extension CoroutineRuntime {
       coroutines.append(entry)
     }
     if !isSorted { coroutines.sort { $0.id < $1.id } }
-    return Snapshot(coroutines: coroutines, lateTimers: late.map(\.by), ended: Snapshot.latestEnded)
+    let tasks = only == nil ? Snapshot.swiftTasks() : []
+    return Snapshot(coroutines: coroutines, lateTimers: late.map(\.by), ended: Snapshot.latestEnded, tasks: tasks)
   }
 
   /// Writes what ``snapshot(stacks:)`` returns as JSON, in the form that ``Snapshot`` encodes to, in several parts of
@@ -152,7 +162,7 @@ extension CoroutineRuntime {
       json.add(entry)
       try json.flush(write)
     }
-    json.end(late.map(\.by), Snapshot.latestEnded)
+    json.end(late.map(\.by), Snapshot.latestEnded, Snapshot.swiftTasks())
     try json.flush(all: true, write)
   }
 
@@ -204,7 +214,7 @@ extension CoroutineRuntime {
 // two numbers that no tool reads. `SnapshotJSON.swift` writes the same form.
 
 extension CoroutineRuntime.Snapshot {
-  private enum Key: String, CodingKey { case coroutines, lateTimers, ended }
+  private enum Key: String, CodingKey { case coroutines, lateTimers, ended, tasks }
 
   /// Reads times as nanoseconds.
   public init(from decoder: any Decoder) throws {
@@ -212,7 +222,8 @@ extension CoroutineRuntime.Snapshot {
     self.init(
       coroutines: try values.decode([Coroutine].self, forKey: .coroutines),
       lateTimers: try values.decode([Int64].self, forKey: .lateTimers).map { .nanoseconds($0) },
-      ended: try values.decodeIfPresent([Ended].self, forKey: .ended) ?? []
+      ended: try values.decodeIfPresent([Ended].self, forKey: .ended) ?? [],
+      tasks: try values.decodeIfPresent([SwiftTask].self, forKey: .tasks) ?? []
     )
   }
 
@@ -222,6 +233,7 @@ extension CoroutineRuntime.Snapshot {
     try values.encode(coroutines, forKey: .coroutines)
     try values.encode(lateTimers.map(\.wholeNanoseconds), forKey: .lateTimers)
     try values.encode(ended, forKey: .ended)
+    try values.encode(tasks, forKey: .tasks)
   }
 }
 
@@ -540,8 +552,8 @@ extension LiveJobs {
 struct LateScheduler {
   let label: String
   let by: Duration
-  /// Whether a job of a Task runs there.
-  let runsTask: Bool
+  /// The job of a Task that runs there, in words.
+  let swiftJob: String?
 
   /// Nil if the scheduler is not late.
   init?(_ scheduler: Scheduler) {
@@ -550,7 +562,7 @@ struct LateScheduler {
     guard due < now, now - due >= 1_000_000 else { return nil }
     label = scheduler.label
     by = .nanoseconds(Int64(clamping: now - due))
-    runsTask = scheduler.runsSwiftJob
+    swiftJob = scheduler.swiftJobInWords
   }
 }
 

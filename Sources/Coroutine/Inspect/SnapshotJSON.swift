@@ -57,7 +57,11 @@ struct SnapshotJSON {
     add("}")
   }
 
-  mutating func end(_ lateTimers: [Duration], _ ended: [CoroutineRuntime.Snapshot.Ended]) {
+  mutating func end(
+    _ lateTimers: [Duration],
+    _ ended: [CoroutineRuntime.Snapshot.Ended],
+    _ tasks: [CoroutineRuntime.Snapshot.SwiftTask]
+  ) {
     add("],\n\"lateTimers\":[")
     for (index, time) in lateTimers.enumerated() {
       if index > 0 { add(",") }
@@ -74,6 +78,14 @@ struct SnapshotJSON {
       add(",\"age\":")
       add(UInt64(max(0, entry.age.wholeNanoseconds)))
       if entry.isRestarted { add(",\"isRestarted\":true") }
+      add("}")
+    }
+    add("],\n\"tasks\":[")
+    for (index, task) in tasks.enumerated() {
+      add(index == 0 ? "\n{" : ",\n{")
+      if let id = task.id { add("\"id\":\(id),") }
+      add("\"isRunning\":\(task.isRunning)")
+      addString("scheduler", task.scheduler)
       add("}")
     }
     add("]}\n")

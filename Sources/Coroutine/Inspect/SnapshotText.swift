@@ -24,8 +24,7 @@ enum Dump {
     var tasks: [String] = []
     if only == nil {
       SchedulerRegistry.visitAll { scheduler in
-        let waiting = scheduler.swiftJobsWaiting
-        if waiting > 0 { tasks.append("jobs of Swift Tasks that wait for \(scheduler.label): \(waiting)") }
+        if let line = scheduler.swiftJobsLine { tasks.append(line) }
       }
     }
     let last = overdue + held.lines(of: only) + circles + tasks.sorted()
@@ -37,7 +36,7 @@ enum Dump {
   static func running() -> String {
     var tasks: [String] = []
     let jobs = LiveJobs.list { scheduler in
-      if scheduler.runsSwiftJob { tasks.append("a Swift Task's job on \(scheduler.label)") }
+      if let job = scheduler.swiftJobInWords { tasks.append("\(job) on \(scheduler.label)") }
     }
     var lines: [String] = []
     // The line is for a person who has pressed Ctrl-C three times. Each job is inspected once: what runs may change
@@ -57,7 +56,7 @@ enum Dump {
 extension LateScheduler {
   /// The line of a report: what is late, and the coroutine or the Task that runs there.
   func line(keptBy coroutine: String?) -> String {
-    let keeper = runsTask ? "a Swift Task's job" : coroutine
+    let keeper = swiftJob ?? coroutine
     return "timers overdue by \(by.asMilliseconds) on \(label)" + (keeper.map { ", kept by \($0)" } ?? "")
   }
 }

@@ -19,6 +19,8 @@ extension CoroutineRuntime {
     let name: String?
     /// Whether a Task, a part of which the worker ran as a job, has kept the worker; false for a coroutine.
     public let isTask: Bool
+    /// The Task's job in words.
+    let swiftJob: String?
     /// How long the coroutine had kept the worker by then, at least.
     ///
     /// This is the processor time that the thread has used, and the time for which it has slept in the kernel. The time
@@ -92,7 +94,7 @@ extension CoroutineRuntime {
           + "on, or end the loop when co_isCancelled is true"
       }
       let milliseconds = duration.nanoseconds / 1_000_000
-      let subject = isTask ? "a Swift Task's job" : coroutine ?? "a coroutine"
+      let subject = swiftJob ?? coroutine ?? "a coroutine"
       let what = awaitsInitialValue ? "\(activity), in swift_once" : "\(activity)"
       return "\(subject) has kept \(worker) for \(milliseconds) ms without a suspension, \(what): \(advice)"
     }
@@ -282,6 +284,7 @@ extension Scheduler {
         launchSite: job?.record.label.pointee.launchSite.description,
         name: job?.shownName,
         isTask: isTask,
+        swiftJob: isTask ? swiftJobInWords ?? "a Swift Task's job" : nil,
         duration: .nanoseconds(Int64(kept)),
         worker: label,
         thread: busy.thread,

@@ -4,11 +4,12 @@ import Synchronization
 
 /// Writes a recording as trace events (the JSON format that Perfetto reads).
 ///
-/// Process 1 has a track for each ring, process 2 one for each coroutine. What is between two events is a slice, of the
-/// phase `X`:
+/// Process 1 has a track for each ring, process 2 one for each coroutine, process 3 one for each Task whose parts have
+/// run there. What is between two events is a slice, of the phase `X`:
 ///
 ///     on a ring's track        from `run` to `park`, `yield`, `end` or `leave` of the same coroutine
 ///     on a coroutine's track   from each of its events to the next: ready, running, or waiting
+///     on a Task's track        the same; `suspended` only if it has gone on, because its end is no event
 ///
 /// A slice whose beginning the ring has overwritten is missing. What goes on at the end of the recording is a slice up
 /// to the end. A state that began before the oldest event of a full ring is not, unless it is running: its end may have
@@ -27,14 +28,27 @@ struct TraceWriter {
   private var isFirst = true
   private var sites: [UInt32: String] = [:]
   /// The state of each coroutine since its last event.
-  private var states: [UInt32: (name: String, since: UInt64)] = [:]
-  /// The coroutines that run on each track: the last one has interrupted the others by an immediate start.
-  private var running: [Int: [(id: UInt32, since: UInt64)]] = [:]
+  private var states: [Runner: (name: String, since: UInt64)] = [:]
+  /// What runs on each track: the last one has interrupted the others by an immediate start, or is a Task's coroutine.
+  private var running: [Int: [(runner: Runner, since: UInt64)]] = [:]
   /// The number of the arrow that leads to the next run of a coroutine.
   private var arrows: [UInt32: Int] = [:]
   private var lastArrow = 0
   /// Of those that live.
   private let names: [UInt32: String]
+
+  /// A coroutine, or a Task; a Task's number is 0 if it is not known.
+  private struct Runner: Hashable {
+    let isTask: Bool
+    let id: UInt32
+
+    init(_ event: RecordedEvent) {
+      isTask = event.isOfTask
+      id = isTask ? event.argument : event.id
+    }
+
+    var process: Int { isTask ? 3 : 2 }
+  }
 
   init(
     _ events: [RecordedEvent],
@@ -60,11 +74,16 @@ struct TraceWriter {
     for id in coroutines.sorted() {
       emit(#""ph":"M","pid":2,"tid":\#(id),"name":"thread_name","args":{"name":\#(JSONText.quoted(title(id)))}"#)
     }
-    for event in events { add(event) }
-    for (id, state) in states where state.name == "running" || state.since >= horizon {
-      slice(2, Int(id), state.name, state.since, end)
+    let tasks = Set(events.lazy.filter { $0.isOfTask && $0.argument != 0 }.map(\.argument)).sorted()
+    if !tasks.isEmpty { emit(#""ph":"M","pid":3,"name":"process_name","args":{"name":"Swift Tasks"}"#) }
+    for task in tasks {
+      emit(#""ph":"M","pid":3,"tid":\#(task),"name":"thread_name","args":{"name":"Task \#(task)"}"#)
     }
-    for (track, runs) in running { for run in runs { slice(1, track, title(run.id), run.since, end) } }
+    for event in events { add(event) }
+    for (runner, state) in states where state.name == "running" || state.since >= horizon {
+      if state.name != Self.suspended { slice(runner.process, Int(runner.id), state.name, state.since, end) }
+    }
+    for (track, runs) in running { for run in runs { slice(1, track, title(run.runner), run.since, end) } }
     text.append(contentsOf: "]}\n".utf8)
     return text
   }
@@ -78,6 +97,13 @@ struct TraceWriter {
     return living
   }
 
+  private static var suspended: String { "suspended" }
+
+  private func title(_ runner: Runner) -> String {
+    guard runner.isTask else { return title(runner.id) }
+    return runner.id == 0 ? "a Swift job" : "Task \(runner.id)"
+  }
+
   private func title(_ id: UInt32) -> String {
     "#\(id)" + (names[id].map { " \"\($0.asName)\"" } ?? "") + (sites[id].map { " \($0)" } ?? "")
   }
@@ -88,7 +114,7 @@ struct TraceWriter {
     case .site: break
     case .run:
       change(event, to: "running")
-      running[event.track, default: []].append((event.id, event.time))
+      running[event.track, default: []].append((Runner(event), event.time))
       guard let arrow = arrows.removeValue(forKey: event.id), event.time >= start else { break }
       emit(
         #""ph":"f","bp":"e","pid":1,"tid":\#(event.track),"ts":\#(time(event.time)),"id":\#(arrow),"name":"wake","cat":"wake""#
@@ -111,6 +137,13 @@ struct TraceWriter {
       emit(
         #""ph":"s","pid":1,"tid":\#(event.track),"ts":\#(time(event.time)),"id":\#(lastArrow),"name":"wake","cat":"wake","args":{"woken":\#(event.id),"by":\#(event.argument)}"#
       )
+    case .taskReady: change(event, to: "ready")
+    case .taskRun:
+      change(event, to: "running")
+      running[event.track, default: []].append((Runner(event), event.time))
+    case .taskLeave:
+      endRun(event)
+      change(event, to: Self.suspended)
     case .steal: mark(event, "steal", "coroutines")
     case .sliceEnd: mark(event, "end of time slice", nil)
     case .lateTimer: mark(event, "late timer", "microseconds")
@@ -120,17 +153,22 @@ struct TraceWriter {
 
   /// Ends the slice of a ring's track.
   private mutating func endRun(_ event: RecordedEvent) {
-    guard let index = running[event.track]?.lastIndex(where: { $0.id == event.id }),
+    let runner = Runner(event)
+    guard let index = running[event.track]?.lastIndex(where: { $0.runner == runner }),
       let run = running[event.track]?[index]
     else { return }
     running[event.track]?.removeSubrange(index...)
-    slice(1, event.track, title(event.id), run.since, event.time)
+    slice(1, event.track, title(runner), run.since, event.time)
   }
 
-  /// Ends the slice of a coroutine's track, and begins the next one; nil at its end.
+  /// Ends the slice of a coroutine's or a Task's track, and begins the next one; nil at its end.
   private mutating func change(_ event: RecordedEvent, to state: String?) {
-    if let old = states.removeValue(forKey: event.id) { slice(2, Int(event.id), old.name, old.since, event.time) }
-    if let state { states[event.id] = (state, event.time) }
+    let runner = Runner(event)
+    if runner.isTask, runner.id == 0 { return }
+    if let old = states.removeValue(forKey: runner) {
+      slice(runner.process, Int(runner.id), old.name, old.since, event.time)
+    }
+    if let state { states[runner] = (state, event.time) }
   }
 
   private mutating func slice(_ process: Int, _ track: Int, _ name: String, _ begin: UInt64, _ end: UInt64) {
@@ -166,9 +204,12 @@ extension RecordedEvent {
   var isOfCoroutine: Bool {
     switch kind {
     case .launch, .site, .run, .park, .yield, .end, .wake, .leave: true
-    case .steal, .sliceEnd, .lateTimer, .poll: false
+    case .steal, .sliceEnd, .lateTimer, .poll, .taskReady, .taskRun, .taskLeave: false
     }
   }
+
+  /// Whether the event has the number of a Task.
+  var isOfTask: Bool { kind == .taskReady || kind == .taskRun || kind == .taskLeave }
 }
 
 /// Texts in JSON.

@@ -234,6 +234,8 @@ enum Events {
   enum Kind: UInt8 {
     case launch = 1
     case site, run, park, yield, end, wake, steal, sliceEnd, lateTimer, poll, leave
+    /// Of a Swift job, with the number of its Task as the argument: it was enqueued, begins, and has come back.
+    case taskReady, taskRun, taskLeave
   }
 
   struct Listener {

@@ -292,6 +292,12 @@ struct WorkQueue {
     count += 1
   }
 
+  /// Calls `body` with the messages in their order, until it returns false.
+  func visit(_ body: (Inbox.Message) -> Bool) {
+    var word = first
+    while word != 0, body(Inbox.decode(word)) { word = Inbox.link(word) }
+  }
+
   mutating func popFirst() -> Inbox.Message? {
     guard first != 0 else { return nil }
     let word = first
@@ -359,7 +365,11 @@ struct SwiftJobHeader {
   var link: UInt
   var executor: UInt
   private let flags: UInt32
+  private let number: UInt32
 
+  /// The lower half of the number of the Task whose part the job is, which is never 0 there; 0 for a job of an actor or
+  /// of a continuation, which may go on with any Task.
+  var task: UInt32 { flags & 0xff == 0 ? number : 0 }
   /// Whether the job only resumes a Task that gives way: that of `Task.yield`.
   var isYield: Bool { flags & 0xff == 195 }
   /// The priority with which the job was enqueued, as the raw value of a TaskPriority; 0 for none.

@@ -531,7 +531,31 @@ final class SwiftJobs: @unchecked Sendable {
 
   private static func levelWhenEnqueued(_ job: SwiftJobRef) -> Int { Int(job.pointee.executor >> 2) }
 
+  /// The most jobs that a report names.
+  static var mostNamed: Int { 16 }
+
   // All functions below are called under the lock.
+
+  /// The numbers of the Tasks whose jobs wait, of those that have waited longest in each list; 0 for other jobs, and
+  /// behind the last one.
+  func tasks() -> InlineArray<16, UInt32> {
+    var (tasks, count) = (InlineArray<16, UInt32>(repeating: 0), 0)
+    if let next {
+      tasks[0] = next.pointee.task
+      count = 1
+    }
+    for list in lists.indices {
+      lists[list].visit { message in
+        guard count < Self.mostNamed else { return false }
+        if case .swiftJob(let job) = message {
+          tasks[count] = job.pointee.task
+          count += 1
+        }
+        return true
+      }
+    }
+    return tasks
+  }
 
   /// Adds a job that has its level, and returns the number of jobs that wait.
   func add(_ job: SwiftJobRef, _ position: Position) -> Int {

@@ -45,6 +45,7 @@ extension Scheduler: TaskExecutor {
   func enqueue(_ job: UnownedJob, _ executor: UInt) {
     let job = SwiftJobRef(job)
     job.pointee.executor = executor
+    Events.note(.taskReady, nil, UInt64(job.pointee.task))
     if isRunningHere, worker == nil, !inbox.hasMessages {
       work.append(.swiftJob(job))
     } else if !host.admit({ push(.swiftJob(job)) }) {
@@ -57,7 +58,9 @@ extension Scheduler: TaskExecutor {
   /// Called in the scheduler's drain.
   func perform(_ job: SwiftJobRef) {
     // Read before the job runs, which may destroy it.
-    let executor = job.pointee.executor
+    let (executor, task) = (job.pointee.executor, UInt64(job.pointee.task))
+    Events.note(.taskRun, nil, task)
+    defer { Events.note(.taskLeave, nil, task) }
     switch executor {
     case SwiftJobHeader.task:
       UnownedJob(job).runSynchronously(on: asUnownedTaskExecutor())

@@ -302,13 +302,27 @@ final class WorkerState: @unchecked Sendable {
   ///
   /// For the report of a stall.
   let swiftJobChanges = Atomic<UInt64>(0)
+  /// The number of the Task whose job has begun here last; 0 if it is no Task's (SwiftJobHeader).
+  let swiftTask = Atomic<UInt32>(0)
   /// The record of this worker's steals.
   @exclusivity(unchecked) var stealBackoff = StealBackoff()
 
   init(_ index: Int) { self.index = UInt8(index) }
 
-  /// Notes that a Swift job begins or ends.
-  func noteSwiftJob() {
+  /// Notes that a Swift job of this Task begins.
+  func beginSwiftJob(of task: UInt32) {
+    swiftTask.store(task, ordering: .relaxed)
+    changeSwiftJob()
+    Events.note(.taskRun, nil, UInt64(task))
+  }
+
+  /// Notes that it has come back.
+  func endSwiftJob(of task: UInt32) {
+    changeSwiftJob()
+    Events.note(.taskLeave, nil, UInt64(task))
+  }
+
+  private func changeSwiftJob() {
     swiftJobChanges.store(swiftJobChanges.load(ordering: .relaxed) &+ 1, ordering: .relaxed)
   }
 }
@@ -367,6 +381,8 @@ extension WorkerPool: TaskExecutor {
   func enqueue(_ job: UnownedJob, _ executor: UInt, isDue: Bool = false) {
     let job = SwiftJobRef(job)
     job.pointee.executor = executor | UInt(SwiftJobs.level(of: job)) << 2
+    // Before another thread may run it, and free it.
+    Events.note(.taskReady, nil, UInt64(job.pointee.task))
     if let carrier = Carrier.current, let own = carrier.pointee.scheduler,
       carrier.pointee.readyQueue?.pointee.workerPool?.toOpaque() == Unmanaged.passUnretained(self).toOpaque()
     {
@@ -388,9 +404,11 @@ extension WorkerPool: TaskExecutor {
     var count = 0
     while let job = worker.takeSwiftJob(beforeCoroutines: count == 0) {
       count += 1
-      worker.asWorker { $0.noteSwiftJob() }
+      // Read before the job runs, which may destroy it.
+      let task = job.pointee.task
+      worker.asWorker { $0.beginSwiftJob(of: task) }
       run(job)
-      worker.asWorker { $0.noteSwiftJob() }
+      worker.asWorker { $0.endSwiftJob(of: task) }
       if count >= most || worker.inbox.hasMessages { break }
     }
     return count
@@ -426,6 +444,14 @@ extension Scheduler {
   /// The number of Swift jobs that wait for this worker; 0 if this is none.
   var swiftJobsWaiting: Int { worker?._withUnsafeGuaranteedRef { $0.swiftJobs.countForOthers } ?? 0 }
 
+  /// The numbers of the Tasks whose jobs wait for this worker, the first few; none if this is no worker.
+  var swiftTasksWaiting: InlineArray<16, UInt32> {
+    guard worker != nil else { return InlineArray(repeating: 0) }
+    readyQueue.pointee.lock.lock()
+    defer { readyQueue.pointee.lock.unlock() }
+    return asWorker { $0.swiftJobs.tasks() }
+  }
+
   /// Whether a Swift job waits for this worker; on workers only.
   var hasSwiftJobs: Bool { asWorker { $0.swiftJobs.isWaiting } }
 }
@@ -433,6 +459,12 @@ extension Scheduler {
 extension Scheduler {
   /// Whether the drain runs a Swift job of the pool.
   var runsSwiftJob: Bool { swiftJobChanges & 1 != 0 }
+
+  /// The number of the Task whose job the drain runs: 0 if it is no Task's, nil if it runs none.
+  var runningSwiftTask: UInt32? {
+    guard runsSwiftJob else { return nil }
+    return worker?._withUnsafeGuaranteedRef { $0.swiftTask.load(ordering: .relaxed) }
+  }
 
   /// How often a Swift job of the pool has begun or ended here; 0 if this is no worker.
   var swiftJobChanges: UInt64 {

@@ -110,9 +110,9 @@ struct Host {
 }
 
 enum Events {
-  enum Kind { case run }
+  enum Kind { case run, taskReady, taskRun, taskLeave }
 
-  static func note(_ kind: Kind, _ job: JobRef, _ argument: UInt64) {}
+  static func note(_ kind: Kind, _ job: JobRef?, _ argument: UInt64) {}
   static func noteReturn(of job: JobRef, _ leaving: UInt) {}
 }
 

@@ -39,6 +39,31 @@ struct RecordingTests {
     }
   }
 
+  @Test func `a recording has the parts of a Task, and its suspension once it has gone on`() async {
+    await #expect(processExitsWith: .success) {
+      CoroutineRuntime.startRecording()
+      let waiting = Locked<CheckedContinuation<Void, Never>?>(nil)
+      let task = Task(executorPreference: WorkerPoolExecutor.shared) {
+        await withCheckedContinuation { continuation in waiting.withLock { $0 = continuation } }
+        _ = try? await co_launch {}.value
+      }
+      while waiting.current == nil || WorkerPool.shared.workers.contains(where: \.runsSwiftJob) { sched_yield() }
+      waiting.current?.resume()
+      await task.value
+      CoroutineRuntime.stopRecording()
+      let trace = try TraceDocument.read()
+      let tasks = try #require(trace.tracks[3])
+      let number = try #require(tasks.keys.first)
+      #expect(tasks == [number: "Task \(number)"])
+      let states = trace.slices(3, number).map(\.name)
+      let part = ["ready", "running"]
+      #expect(states.starts(with: part + ["suspended"] + part), "\(states)")
+      // On the track of the worker as well.
+      let workers = trace.tracks[1]?.keys.flatMap { trace.slices(1, $0) }.filter { $0.name == "Task \(number)" }
+      #expect(workers?.count == states.count { $0 == "running" })
+    }
+  }
+
   @Test func `a recording begins and ends while coroutines run, on workers, queues, loops, threads and in worlds`()
     async
   {

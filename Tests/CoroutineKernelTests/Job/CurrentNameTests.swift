@@ -164,6 +164,7 @@ private func stall(_ name: String) -> CoroutineRuntime.Stall {
     launchSite: "file:1",
     name: name,
     isTask: false,
+    swiftJob: nil,
     duration: .seconds(1),
     worker: "worker",
     thread: 1,

@@ -8,6 +8,7 @@ import Testing
 
 @testable import Coroutine
 
+private let hasThreadSanitizer = cco_compiled_sanitizers() & CCO_THREAD_SANITIZER.rawValue != 0
 private let othersCount = Atomic<Int>(0)
 // Sound because it is written before the signal is sent.
 nonisolated(unsafe) private var before = sigaction()
@@ -151,7 +152,9 @@ struct SignalTests {
     }
   }
 
-  @Test(arguments: Other.allCases, [true, false])
+  // ThreadSanitizer defers a handler until its thread makes a call, and the main thread, which Dispatch lets sleep,
+  // makes none.
+  @Test(arguments: hasThreadSanitizer ? [.handler, .handlerThatCallsTheOneBefore] : Other.allCases, [true, false])
   func `a handler of other code and a channel both get each signal, whichever is there first`(
     _ other: Other,
     _ isFirst: Bool

@@ -1,5 +1,7 @@
+import CCoroutine
 import CTestSupport
 import Dispatch
+import Foundation
 import Glibc
 import Testing
 
@@ -31,7 +33,9 @@ struct TasksOnWorkersTests {
     #expect(!lines.contains("and not"), "\(lines)")
   }
 
-  @Test func `a child that was forked before the first use may install it`() async {
+  // ThreadSanitizer ends a child of many threads.
+  @Test(.enabled(if: cco_compiled_sanitizers() & CCO_THREAD_SANITIZER.rawValue == 0))
+  func `a child that was forked before the first use may install it`() async {
     await #expect(processExitsWith: .success) {
       alarm(60)
       let code = cts_in_child(
@@ -191,6 +195,70 @@ struct TasksOnWorkersTests {
         while !hasRun.isRaised {}
         await task.value
       }.value
+    }
+  }
+
+  @Test func `a worker that is busy takes it over if none is idle`() async {
+    await #expect(processExitsWith: .success) {
+      alarm(60)
+      setenv("COROUTINE_WORKERS", "2", 1)
+      // No spare worker helps.
+      CoroutineRuntime.onStall(after: .seconds(3_600), nil)
+      check(CoroutineRuntime.runTasksOnWorkers())
+      let (rounds, hasRun) = (Tally(), Flag())
+      let busy = co_launch {
+        while !hasRun.isRaised {
+          rounds.add()
+          try co_yield()
+        }
+      }
+      await Task.detached {
+        let before = rounds.value
+        while rounds.value < before + 100 {}
+        // The other worker runs the coroutine from now on, and is never idle.
+        let task = Task.detached { hasRun.raise() }
+        while !hasRun.isRaised {}
+        await task.value
+      }.value
+      try? await busy.value
+    }
+  }
+
+  @Test func `a snapshot has the Tasks that run and that wait, with their numbers`() async throws {
+    await #expect(processExitsWith: .success) {
+      alarm(60)
+      setenv("COROUTINE_WORKERS", "1", 1)
+      CoroutineRuntime.onStall(after: .seconds(3_600), nil)
+      check(CoroutineRuntime.runTasksOnWorkers())
+      let (hasBegun, mayEnd) = (Flag(), Flag())
+      let first = Task.detached {
+        hasBegun.raise()
+        while !mayEnd.isRaised {}
+      }
+      while !hasBegun.isRaised { sched_yield() }
+      let others = (0..<20).map { _ in Task.detached {} }
+      let snapshot = CoroutineRuntime.snapshot()
+      let tasks = snapshot.tasks
+      check(tasks.count == 17 && tasks.allSatisfy { $0.scheduler == "coroutine.shared.0" })
+      check(tasks.map(\.isRunning) == [true] + Array(repeating: false, count: 16))
+      let numbers = tasks.compactMap(\.id)
+      check(numbers.count == 17 && numbers == numbers.sorted() && Set(numbers).count == 17)
+      check(CoroutineRuntime.metrics.taskPartsReady == 20)
+      let text = CoroutineRuntime.dump()
+      let listed = numbers.dropFirst().map(String.init).joined(separator: ", ")
+      check(text.contains("jobs of Swift Tasks that wait for coroutine.shared.0: 20 (Tasks \(listed), …)\n"))
+      check(Dump.running().contains("Swift Task \(numbers[0])'s job on coroutine.shared.0"))
+      var json: [UInt8] = []
+      CoroutineRuntime.snapshotJSON { json += $0 }
+      let read = try? JSONDecoder().decode(CoroutineRuntime.Snapshot.self, from: Data(json))
+      check(read?.tasks.map(\.id) == tasks.map(\.id) && read?.tasks.first?.isRunning == true)
+      let written = try? JSONEncoder().encode(snapshot)
+      let again = written.flatMap { try? JSONDecoder().decode(CoroutineRuntime.Snapshot.self, from: $0) }
+      check(again?.tasks.map(\.id) == tasks.map(\.id))
+      mayEnd.raise()
+      await first.value
+      for task in others { await task.value }
+      check(CoroutineRuntime.snapshot().tasks.allSatisfy(\.isRunning))
     }
   }
 

@@ -84,6 +84,20 @@ struct ThreadLimitTests {
     }
   }
 
+  @Test func `runs the Tasks that came meanwhile when a later one finds a thread`() async {
+    await #expect(processExitsWith: .success) {
+      setenv("COROUTINE_WORKERS", "2", 1)
+      #expect(CoroutineRuntime.runTasksOnWorkers())
+      refuseThreads()
+      let early = (0..<4).map { number in Task.detached { number } }
+      grantThreads()
+      let late = Task.detached { 4 }
+      var sum = await late.value
+      for task in early { sum += await task.value }
+      #expect(sum == 10)
+    }
+  }
+
   /// Where the coroutines of a test are launched.
   enum Place: CaseIterable, Codable { case outside, inside, immediate }
 
