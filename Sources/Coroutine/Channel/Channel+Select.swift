@@ -67,7 +67,10 @@ enum ChannelReceive<Element>: SelectOperation {
   static func attempt(_ channel: Channel<Element>, _ waiter: SelectWaiterRef) -> SelectAnswer {
     var woken: UnsafeMutablePointer<Waiter>?
     if channel.state.take(waiter.storage(of: Element.self), &woken) { return .yes(waking: woken) }
-    return channel.state.tellsEnd() ? .yes : .no
+    if channel.state.tellsEnd() { return .yes }
+    // Sound because a select sets the job before it attempts a case.
+    channel.state.lastReceiver = waiter.pointee.valueWaiter.waiter.job.unsafelyUnwrapped.ownerWord
+    return .no
   }
 
   @inlinable

@@ -562,6 +562,7 @@ final class AsyncReceiver<Element>: TaskWait, @unchecked Sendable {
     if !isOver {
       _ = Unmanaged.passRetained(self as WaitCallback)
       channel.state.receivers.append(waiter)
+      channel.state.lastReceiver = OwnerNumber.ofTask
     }
     channel.unlockGivingBack()
     woken?.wake()

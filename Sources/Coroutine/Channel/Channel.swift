@@ -300,7 +300,8 @@ struct ChannelState<Element>: ~Copyable {
   @usableFromInline let limit: Int
   /// The cause given to `close`; constant after the close.
   @usableFromInline var cause: (any Error)?
-  /// The owner number of the coroutine that has waited to receive last, for reports; 0 if none has.
+  /// The owner number of the coroutine that has waited to receive last, or found nothing in a select, for reports; 0 if
+  /// none has.
   @usableFromInline var lastReceiver: UInt = 0
 
   @inlinable

@@ -353,13 +353,14 @@ extension CoroutineRuntime {
   ///
   /// The events are: launch, run, wait with its kind, wake-up with its coroutine, yield, end, steal, end of a time
   /// slice, a timer that is a millisecond late or more, a batch of descriptor events; and that a part of a Swift Task
-  /// can run, begins and ends here. Each takes 16 bytes, so a mebibyte keeps the last 65,536. The memory of a ring is used as it fills.
+  /// can run, begins and ends here. Each takes 16 bytes, so a mebibyte keeps the last 65,536. The memory of a ring is
+  /// used as it fills.
   ///
   /// While the recorder is off, it costs one tested branch in a launch and in what the driver does. While it is on,
-  /// each switch goes by the driver. It starts and stops at any time: a busy worker
-  /// or queue follows within 64 switches. If it is on, the call only sets the folder; else the events of the last
-  /// recording are dropped. The environment variable `COROUTINE_RECORD=1` starts it with the process. At most 1,024
-  /// workers and queues are recorded, and the ones that have ended make room for new ones.
+  /// each switch goes by the driver. It starts and stops at any time: a busy worker or queue follows within 64
+  /// switches. If it is on, the call only sets the folder; else the events of the last recording are dropped.
+  /// The environment variable `COROUTINE_RECORD=1` starts it with the process. At most 1,024 workers and queues are
+  /// recorded, and the ones that have ended make room for new ones.
   ///
   /// With a folder, ``recording()`` is also written to a file there at each of these:
   /// - a stall (``onStall(after:_:)``), also with the library's own handler;

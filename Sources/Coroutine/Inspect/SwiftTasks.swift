@@ -54,7 +54,8 @@ extension Scheduler {
     guard count > 0 else { return nil }
     let waiting = swiftTasksWaiting
     let numbers = waiting.indices.map { waiting[$0] }.filter { $0 != 0 }.map(String.init)
-    let known = numbers.isEmpty ? "" : " (Tasks \(numbers.joined(separator: ", "))\(numbers.count < count ? ", …" : ""))"
+    let others = numbers.count < count ? ", …" : ""
+    let known = numbers.isEmpty ? "" : " (Tasks \(numbers.joined(separator: ", "))\(others))"
     return "jobs of Swift Tasks that wait for \(label): \(count)\(known)"
   }
 }

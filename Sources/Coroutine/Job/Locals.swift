@@ -454,6 +454,9 @@ enum OwnerNumber {
   /// A number without an owner: for a thread, and for a job whose identifier another world uses as well.
   static func draw() -> UInt { drawn.wrappingAdd(1, ordering: .relaxed).newValue << 2 | drawnFlag }
 
+  /// Stands for any Task, which has no number that a report could tell; never drawn.
+  static var ofTask: UInt { drawnFlag }
+
   enum Kind {
     case job(UInt)
     case drawn

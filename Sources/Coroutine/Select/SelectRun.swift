@@ -68,7 +68,7 @@ enum SelectRun {
     let locks = LockOrder(waiters, count)
     let attempts = AttemptOrder(waiters, count, biased, carrier, job)
     locks.lock()
-    while let (ready, answer) = tryCases(attempts) {
+    while let (ready, answer) = tryCases(attempts, job) {
       locks.unlock()
       if answer.word != SelectAnswer.needsRoom.word {
         answer.wake()
@@ -87,7 +87,7 @@ enum SelectRun {
     job.pointee.selectCount.store(UInt8(truncatingIfNeeded: count), ordering: .relaxed)
     let timeout = last.map { waiters[$0].words[0] }
     let reason = try park(carrier, job, for: locks.firstTarget, timeout) { epoch in
-      enqueueAll(attempts, job, epoch)
+      enqueueAll(attempts, epoch)
       locks.unlock()
     } withdraw: {
       dequeueUnselected(waiters, count, winner: nil)
@@ -101,9 +101,9 @@ enum SelectRun {
   ///
   /// Called with all locks.
   @inline(__always)
-  private static func tryCases(_ attempts: AttemptOrder) -> (ready: Int, answer: SelectAnswer)? {
+  private static func tryCases(_ attempts: AttemptOrder, _ job: JobRef) -> (ready: Int, answer: SelectAnswer)? {
     for position in 0..<attempts.count {
-      let answer = attempt(attempts[position])
+      let answer = attempt(attempts[position], job)
       if answer.word != 0 { return (attempts.index(at: position), answer) }
     }
     return nil
@@ -125,11 +125,10 @@ enum SelectRun {
   /// In the order of the attempts: of two cases in one queue, either is first with equal probability, unless biased.
   /// Called with all locks.
   @inline(__always)
-  private static func enqueueAll(_ attempts: AttemptOrder, _ job: JobRef, _ epoch: WaitEpoch) {
+  private static func enqueueAll(_ attempts: AttemptOrder, _ epoch: WaitEpoch) {
     for position in 0..<attempts.count {
       let waiter = attempts[position]
       guard let queue = waiter.pointee.source.pointee.queue else { continue }
-      waiter.pointee.valueWaiter.waiter.job = job
       queue.pointee.append(waiter.waiter, epoch)
     }
   }
@@ -165,12 +164,15 @@ enum SelectRun {
     }
   }
 
+  /// The waiter has its job from then on.
   @inline(__always)
-  private static func attempt(_ waiter: SelectWaiterRef) -> SelectAnswer {
+  private static func attempt(_ waiter: SelectWaiterRef, _ job: JobRef) -> SelectAnswer {
     switch waiter.pointee.kind {
-    case .operation: perform(.attempt, waiter)
-    case .timeout: waiter.pointee.words[0] == 0 ? .yes : .no
-    case .otherwise: .no
+    case .operation:
+      waiter.pointee.valueWaiter.waiter.job = job
+      return perform(.attempt, waiter)
+    case .timeout: return waiter.pointee.words[0] == 0 ? .yes : .no
+    case .otherwise: return .no
     }
   }
 

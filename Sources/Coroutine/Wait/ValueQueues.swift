@@ -113,6 +113,7 @@ extension JobNames {
   func lastReceiver(_ number: UInt) -> String? {
     let number = number & ~OwnerNumber.mayStep
     guard number != 0 else { return nil }
+    if number == OwnerNumber.ofTask { return "last receiver a Task" }
     guard case .job(let id) = OwnerNumber.kind(of: number) else { return "last receiver \(owner(number))" }
     if let live = live(UInt64(id)) { return "last receiver \(Self.title(of: live))" }
     guard let ended = EndedJobs.find(UInt64(id)) else { return "last receiver #\(id)" }

@@ -182,18 +182,33 @@ struct QueueReportTests {
     #expect(listed.count == max(0, most))
   }
 
-  @Test func `a full channel says who has received last, and that it has ended`() async {
-    await #expect(processExitsWith: .success) {
+  enum Receiver: CaseIterable, Codable { case receive, select, task }
+
+  @Test(arguments: Receiver.allCases)
+  func `a full channel says who has received last, and that it has ended`(_ receiver: Receiver) async {
+    await #expect(processExitsWith: .success) { [receiver] in
       let queue = taggedQueue("receivers")
       let lines = Channel<Int>(2)
       EndedJobs.begin()
-      let consumer = co_launch(on: queue, name: "log writer") { _ = try lines.receive() }
+      let other = Channel<Int>()
+      let consumer = co_launch(on: queue, name: "log writer") {
+        switch receiver {
+        case .receive: _ = try lines.receive()
+        case .select:
+          try co_select {
+            lines.onReceive { _ in }
+            other.onReceive { _ in }
+          }
+        case .task: try co_await { for try await _ in lines { break } }
+        }
+      }
       settle(1)
       let senders = (0..<4).map { number in co_launch(on: queue, name: "request \(number)") { try lines.send(number) } }
       settle(1)
       try await consumer.value
       let text = CoroutineRuntime.dump(.list)
-      let clause = ", 2 of 2 values buffered, last receiver #\(consumer.id) \"log writer\", which ended "
+      let last = receiver == .task ? "a Task" : "#\(consumer.id) \"log writer\", which ended "
+      let clause = ", 2 of 2 values buffered, last receiver \(last)"
       #expect(text.contains(clause), "\(text)")
       for sender in senders { sender.cancel() }
       for sender in senders { _ = try? await sender.value }

@@ -53,7 +53,7 @@ struct StallReportTests {
       let isOver = Flag()
       let job = co_launch(name: "worker") {
         for _ in 0..<2 { do { try co_delay(.seconds(600)) } catch {} }
-        _ = synchronously { usleep(200_000) }
+        RealClock.block(for: .milliseconds(200))
         while !isOver.isRaised { do { try co_delay(.seconds(600)) } catch {} }
       }
       settle(1)

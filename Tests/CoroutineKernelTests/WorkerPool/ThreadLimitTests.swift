@@ -86,6 +86,7 @@ struct ThreadLimitTests {
 
   @Test func `runs the Tasks that came meanwhile when a later one finds a thread`() async {
     await #expect(processExitsWith: .success) {
+      alarm(60)
       setenv("COROUTINE_WORKERS", "2", 1)
       #expect(CoroutineRuntime.runTasksOnWorkers())
       refuseThreads()
