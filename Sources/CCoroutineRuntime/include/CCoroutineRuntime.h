@@ -28,7 +28,8 @@ typedef struct cco_layer_words {
   uint32_t spin_locks;             ///< debug builds: the number of the Swift layer's spin locks that this thread holds
   uint32_t thread_locks;           ///< debug builds: the number of its locks that may sleep
   uint32_t lock_exemptions;        ///< debug builds: above zero while the thread may allocate under a lock
-  uint32_t thread_mutexes;         ///< debug builds: the number of ThreadMutexes that the flow on this thread holds
+  uint32_t thread_mutexes;         ///< the number of ThreadMutexes that the flow on this thread holds; not counted in
+                                   ///< optimised builds without worlds
   uint32_t thread_mutexes_below;   ///< debug builds: of these, the mutexes of the consumers below a generator's body
   uint32_t releases;               ///< how many releases of handlers that will not run are below each other here
 } cco_layer_words;

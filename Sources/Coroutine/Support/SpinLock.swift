@@ -178,6 +178,8 @@ enum LockCheck {
   static func threadMutexTaken() {
     #if DEBUG
     cco_layer().pointee.thread_mutexes &+= 1
+    #else
+    if cco_has_worlds() { cco_layer().pointee.thread_mutexes &+= 1 }
     #endif
   }
 
@@ -185,18 +187,15 @@ enum LockCheck {
   static func threadMutexLeft() {
     #if DEBUG
     cco_layer().pointee.thread_mutexes &-= 1
+    #else
+    // One that was taken before there were worlds was not counted.
+    if cco_has_worlds(), cco_layer().pointee.thread_mutexes != 0 { cco_layer().pointee.thread_mutexes &-= 1 }
     #endif
   }
 
-  /// Whether the calling flow holds a ThreadMutex, as far as this build counts them.
+  /// Whether the calling flow holds a ThreadMutex; an optimised build counts them only in processes with worlds.
   @inline(__always)
-  static var holdsThreadMutex: Bool {
-    #if DEBUG
-    cco_layer().pointee.thread_mutexes != 0
-    #else
-    false
-    #endif
-  }
+  static var holdsThreadMutex: Bool { cco_layer().pointee.thread_mutexes != 0 }
 
   /// Ends the process if the flow that is about to wait holds a ThreadMutex.
   @inlinable @inline(__always)
