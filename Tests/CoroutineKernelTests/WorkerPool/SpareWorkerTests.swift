@@ -222,7 +222,7 @@ struct SpareWorkerTests {
       let found = reports.current.filter { $0.worker == worker.label }
       let isRight =
         behind + launched == 3 && found.count == 1 && found[0].isTask && found[0].coroutine == nil
-        && found[0].duration >= .milliseconds(20) && found[0].description.contains("Task's job")
+        && found[0].duration >= .milliseconds(20) && found[0].description.contains(#/^Swift Task \d+'s job has kept /#)
       exit(isRight ? 0 : 1)
     }
   }
