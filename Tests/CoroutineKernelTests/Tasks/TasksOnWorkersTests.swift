@@ -167,6 +167,24 @@ struct TasksOnWorkersTests {
     }
   }
 
+  @Test func `it stays in effect where another library sets the hook later, and takes it away`() async {
+    await #expect(processExitsWith: .success) {
+      alarm(60)
+      check(CoroutineRuntime.runTasksOnWorkers())
+      let hook = dlsym(dlopen(nil, RTLD_NOW), "swift_task_enqueueGlobal_hook")
+      guard let hook else { return check(false) }
+      hook.storeBytes(of: 0, as: UInt.self)
+      for _ in 0..<100 {
+        let (first, second) = await Task.detached {
+          let first = isOnWorker
+          try? await Task.sleep(for: .microseconds(10))
+          return (first, isOnWorker)
+        }.value
+        check(first && second)
+      }
+    }
+  }
+
   @Test func `a Task that awaits a coroutine stays on its worker`() async {
     await #expect(processExitsWith: .success) {
       alarm(60)
