@@ -64,6 +64,17 @@ void *caw_exchange(void *world) {
   return outer;
 }
 
+// The function that a slot had before. Any thread comes here by its slot, perhaps at the moment at which another one
+// has replaced that, and reads the slot without an order: not every processor knows then what was written before.
+static inline __attribute__((always_inline)) void *before(void **function) {
+  void *known = __atomic_load_n(function, __ATOMIC_RELAXED);
+#if !defined(__x86_64__)
+  while (!known) known = __atomic_load_n(function, __ATOMIC_ACQUIRE);
+#endif
+  return known;
+}
+#define REAL(function) ((__typeof__(function))before((void **)&(function)))
+
 // ---- jobs and Tasks
 
 void caw_run(void *job, bool is_main) {
@@ -149,7 +160,7 @@ static create_function real_create;
 enum { CALLERS = 4 };
 
 static SWIFT created create_task(size_t flags, void *options, const void *type, void *function, void *closure) {
-  created task = real_create(flags, options, type, function, closure);
+  created task = REAL(real_create)(flags, options, type, function, closure);
   if (current) {
     uintptr_t callers[CALLERS];
     int count = 0;
@@ -179,7 +190,7 @@ static int lock_mutex(pthread_mutex_t *mutex) {
     if (learns && !known) __atomic_store_n(&stream_lock, caller, __ATOMIC_RELAXED);
     if (!known || caller == known) calls.used(current, mutex);
   }
-  return real_lock(mutex);
+  return REAL(real_lock)(mutex);
 }
 
 void caw_learn_stream(bool begins) { learns = begins; }
@@ -198,7 +209,7 @@ static __attribute__((noinline)) ASYNC void switch_in_world(CONTEXT context, res
     calls.hop(current, task, identity, implementation);
     return;
   }
-  __attribute__((musttail)) return real_switch(context, resume, identity, implementation);
+  __attribute__((musttail)) return REAL(real_switch)(context, resume, identity, implementation);
 }
 
 // Apart from the above, which saves registers: each hop of the program comes here, which outside of worlds is a load, a
@@ -206,7 +217,7 @@ static __attribute__((noinline)) ASYNC void switch_in_world(CONTEXT context, res
 static ASYNC void switch_task(CONTEXT context, resume_function resume, void *identity, uintptr_t implementation) {
   if (__builtin_expect(current != NULL, 0))
     __attribute__((musttail)) return switch_in_world(context, resume, identity, implementation);
-  __attribute__((musttail)) return real_switch(context, resume, identity, implementation);
+  __attribute__((musttail)) return REAL(real_switch)(context, resume, identity, implementation);
 }
 
 // ---- clocks
@@ -218,7 +229,7 @@ static const int64_t epoch = 1700000000LL * 1000000000LL;
 
 static int virtual_clock(clockid_t clock, struct timespec *time) {
   int64_t now;
-  if (!current) return real_clock(clock, time);
+  if (!current) return REAL(real_clock)(clock, time);
   switch (clock) {
   case CLOCK_REALTIME:
   case CLOCK_REALTIME_COARSE: now = calls.now(current) + epoch; break;
@@ -226,7 +237,7 @@ static int virtual_clock(clockid_t clock, struct timespec *time) {
   case CLOCK_MONOTONIC_RAW:
   case CLOCK_MONOTONIC_COARSE:
   case CLOCK_BOOTTIME: now = calls.now(current); break;
-  default: return real_clock(clock, time);  // processor time
+  default: return REAL(real_clock)(clock, time);  // processor time
   }
   *time = (struct timespec){now / 1000000000, now % 1000000000};
   return 0;
@@ -243,7 +254,7 @@ typedef long (*any_function)(long, long, long, long, long);
   static any_function real_##name;                                                                                     \
   static long leave_by_##name(long a, long b, long c, long d, long e) {                                                \
     if (current) calls.leave(current, #name);                                                                          \
-    return real_##name(a, b, c, d, e);                                                                                 \
+    return REAL(real_##name)(a, b, c, d, e);                                                                           \
   }
 EXITS(EXIT)
 EXIT(pthread_create)
@@ -260,7 +271,7 @@ static void leave_by_dispatch_async(void *queue, void *block) {
     void **copy = _Block_copy(block);
     calls.take_work(current, queue, copy, copy[INVOKE], true);
   } else {
-    real_dispatch_async(queue, block);
+    REAL(real_dispatch_async)(queue, block);
   }
 }
 
@@ -269,7 +280,7 @@ static void leave_by_dispatch_async_f(void *queue, void *context, void *function
   if (current && calls.takes_work(current, "dispatch_async_f"))
     calls.take_work(current, queue, context, function, false);
   else
-    real_dispatch_async_f(queue, context, function);
+    REAL(real_dispatch_async_f)(queue, context, function);
 }
 
 void caw_work(void *context, void *function) { ((work_function)function)(context); }
@@ -404,7 +415,7 @@ caw_slots caw_install(const caw_callbacks *callbacks) {
                    && swift_task_getCurrentExecutor && swift_task_suspend && swift_task_enqueueTaskOnExecutor
                    && swift_task_getJobTaskId && swift_task_cancel;
     for (int k = 0; k < COUNT; k++)
-      if (!*table[k].real) *table[k].real = dlsym(RTLD_DEFAULT, table[k].name);
+      if (!*table[k].real) __atomic_store_n(table[k].real, dlsym(RTLD_DEFAULT, table[k].name), __ATOMIC_RELEASE);
     slots = (caw_slots){0, 0, 0};
     if (!seen && has_all) handle_traps();
     if (has_all) dl_iterate_phdr(look_through, 0);
