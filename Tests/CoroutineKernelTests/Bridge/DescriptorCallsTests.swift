@@ -10,7 +10,7 @@ import Testing
 struct DescriptorCallsTests {
   // Under ThreadSanitizer the watchdog finds the time for more inspections.
   @Test(.enabled(if: !isThreadSanitized), arguments: ["workers", "queue"])
-  func `a wait after EAGAIN costs seven system calls, and on a worker no wake-up of a thread`(_ where: String)
+  func `a wait after EAGAIN costs six system calls, and on a worker a seventh and no wake-up of a thread`(_ where: String)
     async throws
   {
     let rounds = 2_000
@@ -20,16 +20,16 @@ struct DescriptorCallsTests {
     // of the other one may have come before it looks.
     let waits = calls["epoll_ctl", default: 0] / 2
     #expect(waits >= rounds && waits < 3 * rounds)
-    var waiting = [
-      "fstat", "newfstatat", "fcntl", "epoll_ctl", "epoll_wait", "epoll_pwait", "epoll_pwait2", "poll", "ppoll",
-      "close",
-    ]
-    // A queue is woken by Dispatch.
-    if `where` == "workers" { waiting.append("futex") }
+    var (waiting, most) = (["fstat", "newfstatat", "fcntl", "epoll_ctl", "poll", "ppoll", "close"], 6.1)
+    // A queue is woken by Dispatch, whose thread waits more often on a busy machine.
+    if `where` == "workers" {
+      waiting += ["epoll_wait", "epoll_pwait", "epoll_pwait2", "futex"]
+      most += 1
+    }
     let spent = waiting.reduce(0) { $0 + calls[$1, default: 0] }
     // Beside the waits: the start of the process and of the threads, and the watchdog's inspections, 500 a second of
     // two calls each at most, of a process that strace makes slow.
-    #expect(Double(spent) <= 7.1 * Double(waits) + 600 + 1_000 * seconds, "\(calls)")
+    #expect(Double(spent) <= most * Double(waits) + 600 + 1_000 * seconds, "\(calls)")
     // The program's own calls: a write and a read for each byte, and a read that got EAGAIN for each wait. An eventfd
     // that wakes a thread would be a write more.
     #expect(calls["write", default: 0] <= 2 * rounds + 50, "\(calls)")

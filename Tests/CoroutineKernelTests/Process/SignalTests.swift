@@ -10,8 +10,13 @@ import Testing
 
 private let hasThreadSanitizer = cco_compiled_sanitizers() & CCO_THREAD_SANITIZER.rawValue != 0
 private let othersCount = Atomic<Int>(0)
-// Sound because it is written before the signal is sent.
-nonisolated(unsafe) private var before = sigaction()
+// Sound because it is written before the signal is sent. In memory that is allocated: Swift 6.3 makes a global variable
+// of this type four bytes shorter than the copies that it makes of it.
+nonisolated(unsafe) private let before = {
+  let memory = UnsafeMutablePointer<sigaction>.allocate(capacity: 1)
+  memory.initialize(to: sigaction())
+  return memory
+}()
 
 /// Each test in a process of its own, since signals are the process's.
 @Suite(.timeLimit(.minutes(10)))
@@ -142,11 +147,12 @@ struct SignalTests {
         action.sa_flags = SA_SIGINFO
         action.__sigaction_handler.sa_sigaction = { number, info, context in
           othersCount.wrappingAdd(1, ordering: .relaxed)
-          if before.sa_flags & SA_SIGINFO != 0 { before.__sigaction_handler.sa_sigaction?(number, info, context) }
+          let handler = before.pointee.__sigaction_handler
+          if before.pointee.sa_flags & SA_SIGINFO != 0 { handler.sa_sigaction?(number, info, context) }
         }
         var former = sigaction()
         sigaction(SIGUSR1, &action, &former)
-        before = former
+        before.pointee = former
       }
       return nil
     }
