@@ -138,6 +138,10 @@ package enum DefaultExecutor {
     return UnsafeRawPointer(bitPattern: interceptor.load(ordering: .acquiring)).map(Unmanaged.fromOpaque)
   }
 
+  /// The interceptors that are not asked any more: another thread may be in one, so they live on.
+  // Sound because it is accessed under `lock`.
+  nonisolated(unsafe) private static var kept: [JobInterceptor] = []
+
   /// Makes `new` the interceptor, asked between `beginIntercepting` and `endIntercepting`; any thread.
   package static func intercept(by new: JobInterceptor) { lock.withLock { set(Unmanaged.passRetained(new)) } }
 
@@ -145,7 +149,9 @@ package enum DefaultExecutor {
   static func whileIntercepting(by make: (JobInterceptor?) -> JobInterceptor, _ body: () -> Void) {
     lock.withLock {
       let outer = current
-      set(Unmanaged.passRetained(make(outer?.takeUnretainedValue())))
+      let new = make(outer?.takeUnretainedValue())
+      kept.append(new)
+      set(Unmanaged.passUnretained(new))
       body()
       set(outer)
     }

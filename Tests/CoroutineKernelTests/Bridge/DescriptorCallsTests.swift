@@ -10,7 +10,7 @@ import Testing
 struct DescriptorCallsTests {
   // Under ThreadSanitizer the watchdog finds the time for more inspections.
   @Test(.enabled(if: !isThreadSanitized), arguments: ["workers", "queue"])
-  func `a wait after EAGAIN costs six system calls, and on a worker a seventh and no wake-up of a thread`(_ where: String)
+  func `a wait after EAGAIN costs six system calls, on a worker seven and no wake-up of a thread`(_ where: String)
     async throws
   {
     let rounds = 2_000
