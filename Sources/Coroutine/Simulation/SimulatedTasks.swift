@@ -87,8 +87,10 @@ extension Candidate {
   package static func isTask(_ id: UInt64) -> Bool { id >= firstTask && id < noJob }
 
   /// The Task or job of Swift's that the candidate is; nil for others.
+  ///
+  /// By the number first: the item of a handler is gone once it has run. A Task's lives as long as its world.
   var task: SimulatedTask? {
-    guard id >= Self.firstTask, case .work(let item) = Inbox.decode(word), item.isRun(by: SimulatedTask.function) else {
+    guard id & Self.firstTask != 0, case .work(let item) = Inbox.decode(word), item.isRun(by: SimulatedTask.function) else {
       return nil
     }
     let task: Unmanaged<SimulatedTask> = object(holding: UnsafeRawPointer(item), at: 0)
