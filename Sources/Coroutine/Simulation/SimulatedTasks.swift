@@ -90,9 +90,9 @@ extension Candidate {
   ///
   /// By the number first: the item of a handler is gone once it has run. A Task's lives as long as its world.
   var task: SimulatedTask? {
-    guard id & Self.firstTask != 0, case .work(let item) = Inbox.decode(word), item.isRun(by: SimulatedTask.function) else {
-      return nil
-    }
+    guard id & Self.firstTask != 0, case .work(let item) = Inbox.decode(word),
+      item.isRun(by: SimulatedTask.function)
+    else { return nil }
     let task: Unmanaged<SimulatedTask> = object(holding: UnsafeRawPointer(item), at: 0)
     return task.takeUnretainedValue()
   }
