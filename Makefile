@@ -161,7 +161,7 @@ asan_options := --traits $(traits) --sanitize=address $(lines) -Xswiftc -use-ld=
 asan_test := $(call build_and_test,.build-asan,$(skipped),$(asan_options)) --no-parallel
 test-asan: export CO_STRESS ?= 0.03
 test-asan: setup-tests ## Runs the tests under AddressSanitizer, with leak checking, and those behind traits
-	export $(asan_settings); $(asan_test) $(ARGS)
+	export $(asan_settings) LSAN_OPTIONS=suppressions=$(CURDIR)/Tests/leaks.supp; $(asan_test) $(ARGS)
 
 # For a change's CI: the stress tests, the tests of sockets, and of the kernel the folders that threads meet in. A filter
 # sees the file of a test, and not its tags.
