@@ -21,7 +21,10 @@ extension CoroutineRuntime.Snapshot {
   }
 
   /// Those of all workers, the running ones first; of each worker the first sixteen that wait.
+  ///
+  /// None in a simulated world, whose runs must not depend on what is outside.
   static func swiftTasks() -> [SwiftTask] {
+    if LiveJobs.isInWorld { return [] }
     var tasks: [SwiftTask] = []
     SchedulerRegistry.visitAll { tasks += swiftTasks(of: $0) }
     return tasks.filter(\.isRunning) + tasks.filter { !$0.isRunning }
@@ -33,9 +36,8 @@ extension CoroutineRuntime.Snapshot {
       SwiftTask(id: number == 0 ? nil : number, isRunning: isRunning, scheduler: label)
     }
     let running = scheduler.runningSwiftTask.map { [task($0, isRunning: true)] } ?? []
-    let count = min(scheduler.swiftJobsWaiting, SwiftJobs.mostNamed)
-    guard count > 0 else { return running }
-    let waiting = scheduler.swiftTasksWaiting
+    guard scheduler.swiftJobsWaiting > 0 else { return running }
+    let (waiting, count) = scheduler.swiftTasksWaiting
     return running + (0..<count).map { task(waiting[$0], isRunning: false) }
   }
 }
@@ -52,7 +54,7 @@ extension Scheduler {
   var swiftJobsLine: String? {
     let count = swiftJobsWaiting
     guard count > 0 else { return nil }
-    let waiting = swiftTasksWaiting
+    let (waiting, _) = swiftTasksWaiting
     let numbers = waiting.indices.map { waiting[$0] }.filter { $0 != 0 }.map(String.init)
     let others = numbers.count < count ? ", …" : ""
     let known = numbers.isEmpty ? "" : " (Tasks \(numbers.joined(separator: ", "))\(others))"

@@ -536,9 +536,9 @@ final class SwiftJobs: @unchecked Sendable {
 
   // All functions below are called under the lock.
 
-  /// The numbers of the Tasks whose jobs wait, of those that have waited longest in each list; 0 for other jobs, and
-  /// behind the last one.
-  func tasks() -> InlineArray<16, UInt32> {
+  /// The numbers of the Tasks whose jobs wait, of those that have waited longest in each list, and how many they are; 0
+  /// for other jobs, and behind the last one.
+  func tasks() -> (numbers: InlineArray<16, UInt32>, count: Int) {
     var (tasks, count) = (InlineArray<16, UInt32>(repeating: 0), 0)
     if let next {
       tasks[0] = next.pointee.task
@@ -554,7 +554,7 @@ final class SwiftJobs: @unchecked Sendable {
         return true
       }
     }
-    return tasks
+    return (tasks, count)
   }
 
   /// Adds a job that has its level, and returns the number of jobs that wait.

@@ -445,8 +445,8 @@ extension Scheduler {
   var swiftJobsWaiting: Int { worker?._withUnsafeGuaranteedRef { $0.swiftJobs.countForOthers } ?? 0 }
 
   /// The numbers of the Tasks whose jobs wait for this worker, the first few; none if this is no worker.
-  var swiftTasksWaiting: InlineArray<16, UInt32> {
-    guard worker != nil else { return InlineArray(repeating: 0) }
+  var swiftTasksWaiting: (numbers: InlineArray<16, UInt32>, count: Int) {
+    guard worker != nil else { return (InlineArray(repeating: 0), 0) }
     readyQueue.pointee.lock.lock()
     defer { readyQueue.pointee.lock.unlock() }
     return asWorker { $0.swiftJobs.tasks() }
