@@ -84,20 +84,32 @@ private func receiveAll(
 ) throws -> Int {
   var count = 0
   var last: [Int: Int] = [:]
+  /// The cancellations since the last value.
+  var cancelled = 0
   while true {
     do {
-      guard let value = try next(subscription, way) else { return count }
+      guard let value = try next(subscription, way, cancelled) else { return count }
       let sender = value / each
       if let before = last[sender], before >= value { throw Unordered(value: value, last: before) }
       last[sender] = value
       count += 1
+      cancelled = 0
     } catch let error as SubscriptionLaggedError {
       count += error.missed
-    } catch is CancellationError {}
+    } catch let error as CancellationError {
+      if co_isCancelled { throw error }
+      cancelled += 1
+    }
   }
 }
 
-private func next(_ subscription: Subscription<Int>, _ way: BroadcastStressTests.Way) throws -> Int? {
+/// Receives once. A receive that is cancelled has the longer for it the more before it were cancelled in vain: with the
+/// same time for each, all of them may be cancelled before they begin, for ever.
+private func next(
+  _ subscription: Subscription<Int>,
+  _ way: BroadcastStressTests.Way,
+  _ cancelled: Int
+) throws -> Int? {
   switch way {
   case .plain: return try subscription.receive()
   case .select:
@@ -113,7 +125,7 @@ private func next(_ subscription: Subscription<Int>, _ way: BroadcastStressTests
     }
   case .cancelled:
     let job = co_launch(on: .global()) { try subscription.receive() }
-    try co_yield()
+    for _ in 0...cancelled { try co_yield() }
     job.cancel()
     return try job.join()
   }
