@@ -47,6 +47,22 @@ struct StationTests {
     }
   }
 
+  @Test func `a worker rests after claims in vain, each time for longer, and not after one that took a job`() {
+    var rest = Rest()
+    let start = ContinuousClock.Instant.steady
+    #expect(rest.left(at: start) <= .zero)
+    for (time, length) in [(700, 700), (100, 1_400), (4_000, 4_000), (100, 5_000), (9_000, 5_000)] {
+      rest.claimed(0, in: .microseconds(time), now: start)
+      #expect(rest.left(at: start) == .microseconds(length))
+    }
+    // Later than that a bell has its claim at once.
+    #expect(rest.left(at: start + .milliseconds(5)) == .zero)
+    rest.claimed(1, in: .seconds(1), now: start)
+    #expect(rest.left(at: start) == .zero)
+    rest.claimed(0, in: .microseconds(700), now: start)
+    #expect(rest.left(at: start) == .microseconds(700))
+  }
+
   @Test func `many idle queues cost a transaction each poll`() async throws {
     let cluster = try Cluster()
     try await withPool(on: cluster) { db in
@@ -168,22 +184,22 @@ struct StationTests {
       (options.keepCompleted, options.keepDiscarded) = (keep, keep)
       let queue = WorkQueue<Task>("q", on: db, schema: schema, options: options)
       try queue.add(Task(number: 0), on: db, at: Date() + 0.05)
-      let (again, done) = (Latch(1), Latch(1))
+      let (again, done) = (Promise<Void>(), Promise<Void>())
       try beside {
         try queue.work { job in
           if job.payload.number == 0 {
             if job.attempt == 1 { throw Flaky() }
-            again.countDown()
+            again.fulfill(())
           } else {
-            done.countDown()
+            done.fulfill(())
           }
         }
       } _: {
-        try again.wait()
+        try co_await(again)
         try beside {
           try queue.schedule("s", .every(.seconds(1))) { _ in Task(number: 1) }
         } _: {
-          try done.wait()
+          try co_await(done)
         }
       }
     }
@@ -203,11 +219,12 @@ struct StationTests {
       defer { if outage == .silent { _ = try? co_blocking { try cluster.run("kill -CONT \(all)") } } }
       let took = try co_scope { scope in
         let name = uniqueName("lease")
-        let leads = Latch(1)
+        let leads = Promise<Void>()
         let jobs: [Job<Void>] = [
           scope.launch {
             try? queue.work { job in
-              begun.countDown()
+              // Once each, also if this takes so long that the schedule adds a job, or a lease ends.
+              if job.payload.number < 4, job.attempt == 1 { begun.countDown() }
               try mayEnd.wait()
               switch job.payload.number {
               case 0: throw Flaky()
@@ -220,13 +237,13 @@ struct StationTests {
           scope.launch { try? queue.schedule("s", .every(.seconds(1))) { _ in Task(number: 9) } },
           scope.launch {
             try? db.lease(name) { _ in
-              leads.countDown()
+              leads.fulfill(())
               try co_delay(.seconds(3_600))
             }
           },
         ]
         try begun.wait()
-        try leads.wait()
+        try co_await(leads)
         try co_blocking {
           if outage == .ended { cluster.stop("immediate") } else { try cluster.run("kill -STOP \(all)") }
         }

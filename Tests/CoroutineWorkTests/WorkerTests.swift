@@ -154,18 +154,18 @@ struct WorkerTests {
       try queue.cancel(waiting)
       #expect(try queue.job(waiting)?.state == .cancelled)
       let (id, _) = try queue.add(Task(number: 2), on: db)
-      let begun = Latch(1)
-      let ended = Latch(1)
+      let begun = Promise<Void>()
+      let ended = Promise<Void>()
       try beside {
         try queue.work { _ in
-          begun.countDown()
-          defer { ended.countDown() }
+          begun.fulfill(())
+          defer { ended.fulfill(()) }
           try co_delay(.seconds(3_600))
         }
       } _: {
-        try begun.wait()
+        try co_await(begun)
         try queue.cancel(id)
-        try ended.wait()
+        try co_await(ended)
         #expect(try queue.job(id)?.state == .cancelled)
       }
     }

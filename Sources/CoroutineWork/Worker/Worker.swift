@@ -93,6 +93,7 @@ final class Worker<Payload: Codable & Sendable>: Sendable {
     let stopping = co_stopping
     let end = member.end
     var cost = Duration.zero
+    var rest = Rest()
     while !co_isStopping {
       let hasRoom = try co_select {
         room.onAcquire { true }
@@ -121,7 +122,9 @@ final class Worker<Payload: Codable & Sendable>: Sendable {
       free = batch
       let begun = ContinuousClock.Instant.steady
       let (claimed, until) = try claim(free)
-      cost = claimed.count == free ? .steady - begun : .zero
+      let took = ContinuousClock.Instant.steady - begun
+      cost = claimed.count == free ? took : .zero
+      rest.claimed(claimed.count, in: took, now: begun + took)
       room.release(free - claimed.count)
       for job in claimed { held.add(RunningJob(job.id, fence: job.fence, until: until)) }
       // In a cancelled scope no body runs; what was not begun is given back by `run`.
@@ -132,6 +135,14 @@ final class Worker<Payload: Codable & Sendable>: Sendable {
           bell.onReceive { _ in }
           stopping.onAwait { _ in }
           end.onAwait { try $0.get() }
+        }
+        let left = rest.left(at: .steady)
+        if left > .zero {
+          try co_select {
+            stopping.onAwait { _ in }
+            end.onAwait { try $0.get() }
+            SelectCase.onTimeout(left) {}
+          }
         }
       }
     }
@@ -503,6 +514,26 @@ extension Worker {
   /// The row says that the job is not this worker's, or was cancelled.
   private func lose(_ job: RunningJob) {
     job.lose(telling: onEvent)
+  }
+}
+
+/// How long a worker lets its bell ring after claims in vain, as those of a paused queue are, or of one whose jobs other
+/// workers have.
+///
+/// Each job that is added rings. So claims in vain would follow each other without a pause, and each costs the server
+/// more than the addition. The rest doubles with each of them, and is counted from the end of the claim: a bell that
+/// rings later than that has its claim at once.
+struct Rest {
+  private var length = Duration.zero
+  private var end = ContinuousClock.Instant.steady
+
+  /// What is left of the rest.
+  func left(at now: ContinuousClock.Instant) -> Duration { end - now }
+
+  /// Notes a claim that has ended `now`.
+  mutating func claimed(_ count: Int, in time: Duration, now: ContinuousClock.Instant) {
+    length = count > 0 ? .zero : min(max(time, length * 2), .milliseconds(5))
+    end = now + length
   }
 }
 #endif
