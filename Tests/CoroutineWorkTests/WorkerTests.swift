@@ -214,6 +214,90 @@ struct WorkerTests {
     }
   }
 
+  @Test func `the next job is claimed during a COMMIT, and begins after the handler`() async throws {
+    try await withSchema { db, schema in
+      let queue = WorkQueue<Task>("q", on: db, schema: schema, options: quick(lease: .seconds(60)))
+      let lock = Int64.random(in: 1 ... .max)
+      try db.run("create table \(identifier: schema).effect (n int)")
+      try db.run(
+        """
+        create function \(identifier: schema).waits() returns trigger language plpgsql as
+          $$ begin perform pg_advisory_xact_lock(\(SQL(unchecked: "\(lock)"))); return null; end $$
+        """
+      )
+      try db.run(
+        """
+        create constraint trigger waits after insert on \(identifier: schema).effect deferrable initially deferred
+          for each row execute function \(identifier: schema).waits()
+        """
+      )
+      let ids = try (0..<2).map { try queue.add(Task(number: $0), on: db).id }
+      let events = Log<String>()
+      try db.withConnection { connection in
+        try connection.run("select pg_advisory_lock(\(lock))")
+        try beside {
+          try queue.work(concurrency: 1) { job in
+            events.add("begins \(job.payload.number)")
+            try job.finish { t in try t.run("insert into \(identifier: schema).effect values (\(job.payload.number))") }
+            events.add("ends \(job.payload.number)")
+          }
+        } _: {
+          try eventually { try queue.counts()[.running] == 2 }
+          #expect(events.all == ["begins 0"])
+          try connection.run("select pg_advisory_unlock(\(lock))")
+          try eventually { try ids.allSatisfy { try queue.job($0)?.state == .completed } }
+        }
+      }
+      #expect(events.all == ["begins 0", "ends 0", "begins 1", "ends 1"])
+      #expect(try queue.jobs(.completed).allSatisfy { $0.attempt == 1 })
+    }
+  }
+
+  enum End: CaseIterable { case handlerGoesOn, stop, cancellation }
+
+  @Test(arguments: End.allCases)
+  func `a job that was claimed during a COMMIT is given back if its handler may not begin`(_ way: End) async throws {
+    try await withSchema { db, schema in
+      let queue = WorkQueue<Task>("q", on: db, schema: schema, options: quick(lease: .seconds(60)))
+      let (hasFinished, mayStop, mayEnd) = (Promise<Void>(), Promise<Void>(), Promise<Void>())
+      let begun = Log<Int>()
+      let (first, _) = try queue.add(Task(number: 0), on: db)
+      try co_scope { scope in
+        scope.launch {
+          try? co_scope { worker in
+            worker.launch {
+              try queue.work(concurrency: 1) { job in
+                begun.add(job.payload.number)
+                try job.finish { _ in }
+                hasFinished.fulfill(())
+                try co_await(mayEnd)
+              }
+            }
+            try co_await(mayStop)
+            if way == .cancellation { worker.cancel() } else { worker.stop(within: .seconds(60)) }
+          }
+        }
+        try co_await(hasFinished)
+        let (second, _) = try queue.add(Task(number: 1), on: db)
+        try eventually { try queue.job(second)?.state == .running }
+        if way != .handlerGoesOn { mayStop.fulfill(()) }
+        try eventually { try queue.job(second)?.state == .available }
+        #expect(try queue.job(second)?.attempt == 0)
+        // Others may have it meanwhile.
+        try beside {
+          try queue.work(concurrency: 1) { job in try job.finish { _ in } }
+        } _: {
+          try eventually { try queue.job(second)?.state == .completed }
+        }
+        #expect(try queue.job(second)?.attempt == 1)
+        mayStop.fulfill(())
+        mayEnd.fulfill(())
+      }
+      #expect(begun.all == [0])
+      #expect(try queue.job(first)?.state == .completed)
+    }
+  }
+
   @Test func `jobs of a cancelled worker become available at once, and the attempt does not count`() async throws {
     try await withSchema { db, schema in
       let queue = WorkQueue<Task>("q", on: db, schema: schema, options: quick(lease: .seconds(60)))

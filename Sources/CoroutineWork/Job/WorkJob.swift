@@ -172,6 +172,7 @@ extension WorkJob {
           throw RunningJob.loss(id)
         }
         value = done
+        running.giveRoom()
         return done
       }
       running.move(to: .completed)
@@ -228,16 +229,18 @@ final class RunningJob: Sendable {
     var phase = Phase.held
     var until: ContinuousClock.Instant
     var coroutine: AnyJob?
+    /// What the next claim needs (Worker.swift); nil once it was given back.
+    var room: FairSemaphore?
   }
   let id: Int64
   let fence: Int64
   private let state: ThreadMutex<State>
 
   /// - Parameter until: A time before the end of the lease, by this program's steady clock.
-  init(_ id: Int64, fence: Int64, until: ContinuousClock.Instant) {
+  init(_ id: Int64, fence: Int64, until: ContinuousClock.Instant, room: FairSemaphore) {
     self.id = id
     self.fence = fence
-    state = ThreadMutex(State(until: until))
+    state = ThreadMutex(State(until: until, room: room))
   }
 
   var phase: Phase { state.withLock { $0.phase } }
@@ -252,6 +255,9 @@ final class RunningJob: Sendable {
     }
     if isLost { coroutine.cancel(Self.loss(id)) }
   }
+
+  /// Lets the worker claim another job in place of this one, once.
+  func giveRoom() { state.withLock { $0.room.take() }?.release() }
 
   /// Lets the coroutine go, which refers to this object.
   func end() { state.withLock { $0.coroutine = nil } }

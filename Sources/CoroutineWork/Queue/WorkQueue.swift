@@ -202,9 +202,11 @@ extension QueueCore {
 extension WorkQueue {
   /// Claims jobs and runs `handle` for each in its own coroutine, `concurrency` at a time, until cancelled.
   ///
-  /// Suspends. It claims as many jobs as it has room for, in one statement, and none ahead. Once asked to stop
-  /// (`co_isStopping`) it claims no more, lets handlers finish, and returns; once cancelled, it cancels them. Jobs of
-  /// cancelled handlers become available again at once, and the attempt does not count.
+  /// Suspends. It claims as many jobs as it has room for, in one statement, and none ahead, but for those that take the
+  /// places of handlers of which only the COMMIT is left: they begin when these have ended, and are given back if that
+  /// takes a second. Once asked to stop (`co_isStopping`) it claims no more, lets handlers finish, and returns; once
+  /// cancelled, it cancels them. Jobs of cancelled handlers become available again at once, and the attempt does not
+  /// count.
   ///
   /// A handler that returns without `finish` has finished with no effects. One that throws has failed its attempt. If
   /// its lease is lost, its coroutine is cancelled; what it then tries to commit by `finish` is refused.

@@ -9,8 +9,12 @@ import FoundationEssentials
 //              What looks for jobs, rescues and deletes is shared by all workers of the program: Station.swift.
 //              Statements go over connections beside the pool's limit, so handlers cannot hold them up.
 // Invariants
-//  1. `room` has `concurrency` permits. A claim asks for no more jobs than it holds permits; each job takes one
-//     along, and its coroutine gives it back. So nothing is claimed ahead.
+//  1. `room` has `concurrency` permits. A claim asks for no more jobs than it holds permits, and each job takes one
+//     along. It gives the permit back at its end, or when its handler has nothing left to do but to wait for the COMMIT
+//     of its finish, or for the report of its end: so the next claim is under way meanwhile.
+//     `active` has as many permits. A handler runs with one, until its end has been reported. So no more than
+//     `concurrency` handlers run, and a job that was claimed before one of them has ended waits for a COMMIT or a
+//     report. If it has to wait for longer, because a handler goes on after its finish, it is given back.
 //  2. A job is in `held` from before its coroutine is launched until its end is reported, or its lease is lost. What
 //     is in `held` is extended.
 //  3. If the answer to a claim is lost, also by a cancellation, jobs that have this worker's name and are not in `held`
@@ -34,6 +38,7 @@ final class Worker<Payload: Codable & Sendable>: Sendable {
   /// How many jobs a claim asks for at most.
   let claiming: BatchSize
   let room: FairSemaphore
+  let active: FairSemaphore
   /// The key with a limit of which the last claim has taken a job: the next claim begins behind it.
   private let lastKey = ThreadMutex<String?>(nil)
 
@@ -58,6 +63,7 @@ final class Worker<Payload: Codable & Sendable>: Sendable {
     claiming = BatchSize(min(concurrency, 1_024))
     // A semaphore counts no further.
     room = FairSemaphore(min(concurrency, .max / 2))
+    active = FairSemaphore(min(concurrency, .max / 2))
   }
 
   /// Works until it is stopped or cancelled.
@@ -126,7 +132,7 @@ final class Worker<Payload: Codable & Sendable>: Sendable {
       cost = claimed.count == free ? took : .zero
       rest.claimed(claimed.count, in: took, now: begun + took)
       room.release(free - claimed.count)
-      for job in claimed { held.add(RunningJob(job.id, fence: job.fence, until: until)) }
+      for job in claimed { held.add(RunningJob(job.id, fence: job.fence, until: until, room: room)) }
       // In a cancelled scope no body runs; what was not begun is given back by `run`.
       try co_checkCancelled()
       for job in claimed { launch(job, in: jobs) }
@@ -214,12 +220,39 @@ final class Worker<Payload: Codable & Sendable>: Sendable {
       defer {
         held.remove(running)
         running.end()
-        room.release()
+        running.giveRoom()
       }
+      guard mayBegin(claimed, running) else { return }
+      defer { active.release() }
       // A throw says that the body has not run: then it has the usual stack.
       do { try co_withStack(JSONFormat.stack) { attempt(claimed, running) } } catch { attempt(claimed, running) }
     }
     running.runs(in: coroutine)
+  }
+
+  /// Waits until one handler less runs; returns false if the job has ended instead.
+  ///
+  /// Suspends. A job that has waited for a second is given back, for other workers, and so is one whose worker is asked
+  /// to stop. It keeps its room until a handler has ended, or this worker would claim it again.
+  private func mayBegin(_ claimed: JobTable.Claimed, _ running: RunningJob) -> Bool {
+    if active.tryAcquire() { return true }
+    let stopping = co_stopping
+    do {
+      let isMine = try co_select {
+        active.onAcquire { true }
+        stopping.onAwait { _ in false }
+        SelectCase.onTimeout(.seconds(1)) { false }
+      }
+      if isMine { return true }
+      report(running, .release)
+      running.move(to: .ended)
+      core.wake()
+      try active.acquire()
+      active.release()
+    } catch {
+      end(claimed, running, nil, error)
+    }
+    return false
   }
 
   /// Gives jobs back that were claimed and never begun: the worker was cancelled in between.
@@ -314,6 +347,7 @@ extension Worker {
     case .completed, .ended, .lost: return
     case .unknown: resolve(claimed, running, job)
     case .held, .finishing:
+      running.giveRoom()
       guard let error else { return complete(running) }
       // Not judged by the error: the handler may throw one of another job's or of a lease of its own. The row says
       // whether this job was lost.
@@ -517,8 +551,8 @@ extension Worker {
   }
 }
 
-/// How long a worker lets its bell ring after claims in vain, as those of a paused queue are, or of one whose jobs other
-/// workers have.
+/// How long a worker lets its bell ring after claims in vain, as those of a paused queue are, or of one whose jobs
+/// other workers have.
 ///
 /// Each job that is added rings. So claims in vain would follow each other without a pause, and each costs the server
 /// more than the addition. The rest doubles with each of them, and is counted from the end of the claim: a bell that

@@ -103,7 +103,9 @@ private func receiveAll(
   }
 }
 
-/// Receives once. A receive that is cancelled has the longer for it the more before it were cancelled in vain: with the
+/// Receives once.
+///
+/// A receive that is cancelled has the longer for it the more before it were cancelled in vain: with the
 /// same time for each, all of them may be cancelled before they begin, for ever.
 private func next(
   _ subscription: Subscription<Int>,
