@@ -253,23 +253,24 @@ struct WorkerTests {
     }
   }
 
-  enum End: CaseIterable { case handlerGoesOn, stop, cancellation }
+  enum End: CaseIterable { case handlersGoOn, stop, cancellation }
 
+  // Two handlers that go on have left room for two claims, and a job is claimed once all the same.
   @Test(arguments: End.allCases)
   func `a job that was claimed during a COMMIT is given back if its handler may not begin`(_ way: End) async throws {
     try await withSchema { db, schema in
       let queue = WorkQueue<Task>("q", on: db, schema: schema, options: quick(lease: .seconds(60)))
-      let (hasFinished, mayStop, mayEnd) = (Promise<Void>(), Promise<Void>(), Promise<Void>())
+      let (haveFinished, mayStop, mayEnd) = (Latch(2), Promise<Void>(), Promise<Void>())
       let begun = Log<Int>()
-      let (first, _) = try queue.add(Task(number: 0), on: db)
+      for number in 0..<2 { try queue.add(Task(number: number), on: db) }
       try co_scope { scope in
         scope.launch {
           try? co_scope { worker in
             worker.launch {
-              try queue.work(concurrency: 1) { job in
+              try queue.work(concurrency: 2) { job in
                 begun.add(job.payload.number)
                 try job.finish { _ in }
-                hasFinished.fulfill(())
+                if job.payload.number < 2 { haveFinished.countDown() }
                 try co_await(mayEnd)
               }
             }
@@ -277,25 +278,78 @@ struct WorkerTests {
             if way == .cancellation { worker.cancel() } else { worker.stop(within: .seconds(60)) }
           }
         }
-        try co_await(hasFinished)
-        let (second, _) = try queue.add(Task(number: 1), on: db)
-        try eventually { try queue.job(second)?.state == .running }
-        if way != .handlerGoesOn { mayStop.fulfill(()) }
-        try eventually { try queue.job(second)?.state == .available }
-        #expect(try queue.job(second)?.attempt == 0)
+        defer {
+          mayStop.fulfill(())
+          mayEnd.fulfill(())
+        }
+        try haveFinished.wait()
+        let (third, _) = try queue.add(Task(number: 2), on: db)
+        try eventually { try queue.job(third)?.state == .running }
+        if way != .handlersGoOn { mayStop.fulfill(()) }
+        try eventually { try queue.job(third)?.state == .available }
+        #expect(try queue.job(third)?.attempt == 0)
+        for _ in 0..<50 { #expect(try queue.job(third)?.state == .available) }
         // Others may have it meanwhile.
         try beside {
           try queue.work(concurrency: 1) { job in try job.finish { _ in } }
         } _: {
-          try eventually { try queue.job(second)?.state == .completed }
+          try eventually { try queue.job(third)?.state == .completed }
         }
-        #expect(try queue.job(second)?.attempt == 1)
-        mayStop.fulfill(())
-        mayEnd.fulfill(())
+        #expect(try queue.job(third)?.attempt == 1)
       }
-      #expect(begun.all == [0])
-      #expect(try queue.job(first)?.state == .completed)
+      // A cancellation comes to them one after the other: the third may begin before its own.
+      #expect(way == .cancellation || begun.all.sorted() == [0, 1])
+      #expect(try queue.counts()[.completed] == 3)
     }
+  }
+
+  enum Reason: CaseIterable { case key, keyLimit, singleAttempt }
+
+  @Test(arguments: Reason.allCases)
+  func `no job is claimed during a COMMIT if that would use something up`(_ reason: Reason) async throws {
+    try await withSchema { db, schema in
+      var options = quick(lease: .seconds(60), attempts: reason == .singleAttempt ? 1 : 3)
+      if reason == .keyLimit { options.keyLimit = WorkKeyLimit(concurrency: 4) }
+      let queue = WorkQueue<Task>("q", on: db, schema: schema, options: options)
+      let (hasFinished, mayEnd) = (Promise<Void>(), Promise<Void>())
+      try queue.add(Task(number: 0), on: db, key: reason == .singleAttempt ? nil : "a")
+      try beside {
+        try queue.work(concurrency: 1) { job in
+          try job.finish { _ in }
+          hasFinished.fulfill(())
+          try co_await(mayEnd)
+        }
+      } _: {
+        try co_await(hasFinished)
+        let (second, _) = try queue.add(Task(number: 1), on: db, key: reason == .singleAttempt ? nil : "b")
+        for _ in 0..<50 { #expect(try queue.job(second)?.state == .available) }
+        mayEnd.fulfill(())
+        try eventually { try queue.job(second)?.state == .completed }
+      }
+    }
+  }
+
+  @Test func `a job that is lost before its coroutine begins gives its room back, once`() throws {
+    let room = FairSemaphore(1)
+    #expect(room.tryAcquire())
+    let until = ContinuousClock.Instant.steady
+    let job = RunningJob(1, fence: 1, until: until, room: room, isRoomEarly: false)
+    try co_launch {
+      let ran = Log<Int>()
+      let coroutine = co_launch(start: .lazy) {
+        defer { job.giveRoom() }
+        guard job.begin() else { return }
+        ran.add(1)
+      }
+      #expect(job.lose())
+      job.runs(in: coroutine)
+      try coroutine.join()
+      #expect(ran.all.isEmpty)
+    }.blockingWait()
+    job.giveRoomEarly()
+    job.giveRoom()
+    #expect(room.tryAcquire())
+    #expect(!room.tryAcquire())
   }
 
   @Test func `jobs of a cancelled worker become available at once, and the attempt does not count`() async throws {

@@ -172,7 +172,7 @@ extension WorkJob {
           throw RunningJob.loss(id)
         }
         value = done
-        running.giveRoom()
+        running.giveRoomEarly()
         return done
       }
       running.move(to: .completed)
@@ -229,17 +229,24 @@ final class RunningJob: Sendable {
     var phase = Phase.held
     var until: ContinuousClock.Instant
     var coroutine: AnyJob?
+    var hasBegun = false
     /// What the next claim needs (Worker.swift); nil once it was given back.
     var room: FairSemaphore?
   }
   let id: Int64
   let fence: Int64
   private let state: ThreadMutex<State>
+  private let isRoomEarly: Bool
 
-  /// - Parameter until: A time before the end of the lease, by this program's steady clock.
-  init(_ id: Int64, fence: Int64, until: ContinuousClock.Instant, room: FairSemaphore) {
+  /// Creates a claim that has a permit of `room`.
+  ///
+  /// - Parameters:
+  ///   - until: A time before the end of the lease, by this program's steady clock.
+  ///   - isRoomEarly: Whether the permit is given back when only a COMMIT or a report is left.
+  init(_ id: Int64, fence: Int64, until: ContinuousClock.Instant, room: FairSemaphore, isRoomEarly: Bool) {
     self.id = id
     self.fence = fence
+    self.isRoomEarly = isRoomEarly
     state = ThreadMutex(State(until: until, room: room))
   }
 
@@ -251,13 +258,27 @@ final class RunningJob: Sendable {
   func runs(in coroutine: AnyJob) {
     let isLost = state.withLock { state in
       state.coroutine = coroutine
-      return state.phase == .lost
+      return state.phase == .lost && state.hasBegun
     }
     if isLost { coroutine.cancel(Self.loss(id)) }
   }
 
+  /// Called first by that coroutine; returns false if the job is lost.
+  ///
+  /// Before that a loss cancels nothing: the body of a coroutine that is cancelled before it begins does not run, and
+  /// would give nothing back.
+  func begin() -> Bool {
+    state.withLock { state in
+      state.hasBegun = true
+      return state.phase != .lost
+    }
+  }
+
   /// Lets the worker claim another job in place of this one, once.
   func giveRoom() { state.withLock { $0.room.take() }?.release() }
+
+  /// The same, if only a COMMIT or a report is left, and this job may do so before its end.
+  func giveRoomEarly() { if isRoomEarly { giveRoom() } }
 
   /// Lets the coroutine go, which refers to this object.
   func end() { state.withLock { $0.coroutine = nil } }
@@ -277,7 +298,7 @@ final class RunningJob: Sendable {
     let (isMine, coroutine) = state.withLock { state -> (Bool, AnyJob?) in
       guard state.phase == .held else { return (false, nil) }
       state.phase = .lost
-      return (true, state.coroutine)
+      return (true, state.hasBegun ? state.coroutine : nil)
     }
     coroutine?.cancel(Self.loss(id))
     return isMine

@@ -2,6 +2,7 @@
 import Coroutine
 import CoroutinePostgres
 import FoundationEssentials
+import Synchronization
 
 // One call of `work`: claims jobs, and runs a coroutine for each.
 //
@@ -14,7 +15,8 @@ import FoundationEssentials
 //     of its finish, or for the report of its end: so the next claim is under way meanwhile.
 //     `active` has as many permits. A handler runs with one, until its end has been reported. So no more than
 //     `concurrency` handlers run, and a job that was claimed before one of them has ended waits for a COMMIT or a
-//     report. If it has to wait for longer, because a handler goes on after its finish, it is given back.
+//     report. If it has to wait for longer, because a handler goes on after its finish, it is given back. It keeps its
+//     room until a handler has ended, and nothing is claimed before that, or this worker would claim it again.
 //  2. A job is in `held` from before its coroutine is launched until its end is reported, or its lease is lost. What
 //     is in `held` is extended.
 //  3. If the answer to a claim is lost, also by a cancellation, jobs that have this worker's name and are not in `held`
@@ -39,6 +41,8 @@ final class Worker<Payload: Codable & Sendable>: Sendable {
   let claiming: BatchSize
   let room: FairSemaphore
   let active: FairSemaphore
+  /// The number of jobs that were given back because no handler has ended, and keep their room.
+  private let givenBack = Atomic<Int>(0)
   /// The key with a limit of which the last claim has taken a job: the next claim begins behind it.
   private let lastKey = ThreadMutex<String?>(nil)
 
@@ -109,7 +113,7 @@ final class Worker<Payload: Codable & Sendable>: Sendable {
           return false
         }
       }
-      guard hasRoom else { return }
+      guard hasRoom, try handlersHaveEnded(stopping) else { return }
       var free = 1
       let most = claiming.count
       // While there are more jobs than room: a claim costs as much as several jobs, so it is not made for one. It waits
@@ -132,7 +136,9 @@ final class Worker<Payload: Codable & Sendable>: Sendable {
       cost = claimed.count == free ? took : .zero
       rest.claimed(claimed.count, in: took, now: begun + took)
       room.release(free - claimed.count)
-      for job in claimed { held.add(RunningJob(job.id, fence: job.fence, until: until, room: room)) }
+      for job in claimed {
+        held.add(RunningJob(job.id, fence: job.fence, until: until, room: room, isRoomEarly: isRoomEarly(job)))
+      }
       // In a cancelled scope no body runs; what was not begun is given back by `run`.
       try co_checkCancelled()
       for job in claimed { launch(job, in: jobs) }
@@ -154,11 +160,30 @@ final class Worker<Payload: Codable & Sendable>: Sendable {
     }
   }
 
+  /// Waits while jobs that were given back keep their room; returns false if the worker is asked to stop.
+  private func handlersHaveEnded(_ stopping: StopSignal) throws -> Bool {
+    while givenBack.load(ordering: .relaxed) > 0 {
+      // First come, first served: behind those jobs.
+      let isFree = try co_select {
+        active.onAcquire { true }
+        stopping.onAwait { _ in false }
+        member.end.onAwait {
+          try $0.get()
+          return false
+        }
+      }
+      guard isFree else { return false }
+      active.release()
+    }
+    return true
+  }
+
   private func claim(_ limit: Int) throws -> ([JobTable.Claimed], until: ContinuousClock.Instant) {
     let lease = core.options.usedLease
     var isUnknown = false
     func releaseUnknown() throws {
-      try core.table.releaseUnknown(worker: name, but: held.all.map(\.id), core.db.reserve)
+      let kept = held.all.filter { $0.phase != .ended }
+      try core.table.releaseUnknown(worker: name, but: kept.map(\.id), core.db.reserve)
     }
     do {
       let claimed = try link.persistUntilStop(limit: max(.seconds(10), lease)) {
@@ -222,7 +247,7 @@ final class Worker<Payload: Codable & Sendable>: Sendable {
         running.end()
         running.giveRoom()
       }
-      guard mayBegin(claimed, running) else { return }
+      guard running.begin(), mayBegin(claimed, running) else { return }
       defer { active.release() }
       // A throw says that the body has not run: then it has the usual stack.
       do { try co_withStack(JSONFormat.stack) { attempt(claimed, running) } } catch { attempt(claimed, running) }
@@ -230,22 +255,36 @@ final class Worker<Payload: Codable & Sendable>: Sendable {
     running.runs(in: coroutine)
   }
 
+  /// Whether the room of a job may go to the next one before its end.
+  ///
+  /// Not that of a key: the next one of the key cannot be claimed before the COMMIT. Not in a queue with limits, which
+  /// count what has been claimed, nor in one with a single attempt, which a program that is killed would have used up.
+  private func isRoomEarly(_ claimed: JobTable.Claimed) -> Bool {
+    claimed.key == nil && core.options.keyLimit == nil && core.options.attempts > 1
+  }
+
   /// Waits until one handler less runs; returns false if the job has ended instead.
   ///
-  /// Suspends. A job that has waited for a second is given back, for other workers, and so is one whose worker is asked
-  /// to stop. It keeps its room until a handler has ended, or this worker would claim it again.
+  /// Suspends. A job that has waited for a second is given back, for other workers. So is one whose worker is asked to
+  /// stop; and at once one that has no other attempt, because a program that is killed would have used it up.
   private func mayBegin(_ claimed: JobTable.Claimed, _ running: RunningJob) -> Bool {
     if active.tryAcquire() { return true }
     let stopping = co_stopping
+    let limit = claimed.attempt < claimed.attempts ? Duration.seconds(1) : .zero
     do {
       let isMine = try co_select {
         active.onAcquire { true }
         stopping.onAwait { _ in false }
-        SelectCase.onTimeout(.seconds(1)) { false }
+        SelectCase.onTimeout(limit) { false }
       }
       if isMine { return true }
+      givenBack.add(1, ordering: .relaxed)
+      defer { givenBack.subtract(1, ordering: .relaxed) }
+      // An extension that finds it given back does not take that for a loss.
+      running.move(to: .finishing)
       report(running, .release)
       running.move(to: .ended)
+      held.remove(running)
       core.wake()
       try active.acquire()
       active.release()
@@ -347,11 +386,11 @@ extension Worker {
     case .completed, .ended, .lost: return
     case .unknown: resolve(claimed, running, job)
     case .held, .finishing:
-      running.giveRoom()
       guard let error else { return complete(running) }
       // Not judged by the error: the handler may throw one of another job's or of a lease of its own. The row says
       // whether this job was lost.
       if isCancelled {
+        running.giveRoomEarly()
         report(running, .release)
         running.move(to: .ended)
         core.wake()
@@ -363,6 +402,7 @@ extension Worker {
 
   private func complete(_ running: RunningJob) {
     let isDeleted = core.options.keepCompleted <= .zero
+    running.giveRoomEarly()
     guard let state = report(running, isDeleted ? .delete : .complete) else { return }
     // The answer of an earlier try may have been lost.
     let isDone =
@@ -381,6 +421,7 @@ extension Worker {
     if let onDiscard, let job, claimed.attempt >= claimed.attempts {
       state = giveUp(running, job, error, delay, onDiscard)
     } else {
+      running.giveRoomEarly()
       state = report(running, .fail, wait: delay, error: errorText(error))
     }
     if case .some(nil) = state { return lost(running) }
