@@ -157,6 +157,18 @@ struct FuzzTests {
     return (outcome, errors)
   }
 
+  @Test func `empty lines without a request have no answer, however they are cut`() async throws {
+    try await onCoroutine {
+      // Often: the server may read two pieces at once.
+      for text in [String](repeating: "\r\n", count: 3_000) + ["\r\n\r\n"] {
+        for cuts in [[], [1], [1, 2, 3]] where (cuts.last ?? 0) < text.utf8.count {
+          let (outcome, errors) = try Self.serve(Array(text.utf8), cuts: cuts)
+          #expect(outcome == Outcome() && errors.isEmpty, "\(text.debugDescription), cut at \(cuts)")
+        }
+      }
+    }
+  }
+
   @Test func `the server gives one answer to a request, however it is cut, and none behind a refusal`() async throws {
     try await onCoroutine {
       let mutation = Mutation()

@@ -197,8 +197,7 @@ struct KillTests {
       try Work.migrate(db)
       try db.run("create table effect (job bigint)")
       let queue = WorkQueue<Task>("q", on: db, options: quick(lease: .seconds(3), attempts: 1_000))
-      let count = 300
-      try db.transaction { t in try queue.enqueue(all: (0..<count).map { Task(number: $0) }, in: t) }
+      let each = 400
       let log = Log<String>()
       try beside {
         try queue.work(
@@ -218,16 +217,20 @@ struct KillTests {
       } _: {
         for _ in 0..<2 {
           let before = try persistently { try queue.counts()[.completed]! }
+          // More for each outage, or all may be done before the second one.
+          try persistently {
+            try db.transaction { t in try queue.enqueue(all: (0..<each).map { Task(number: $0) }, in: t) }
+          }
           try eventually { try persistently { try queue.counts()[.completed]! } > before }
           try co_blocking {
             cluster.stop("immediate")
             try cluster.start()
           }
         }
-        try eventually { try persistently { try queue.counts()[.completed]! } == count }
+        try eventually { try persistently { try queue.counts()[.completed]! } == 2 * each }
       }
-      #expect(try db.first("select count(*) from effect", as: Int.self) == count)
-      #expect(try db.first("select count(distinct job) from effect", as: Int.self) == count)
+      #expect(try db.first("select count(*) from effect", as: Int.self) == 2 * each)
+      #expect(try db.first("select count(distinct job) from effect", as: Int.self) == 2 * each)
       #expect(log.all.first == "disconnected" && log.all.last == "reconnected")
     }
   }

@@ -286,10 +286,12 @@ extension HTTPConnection {
     var parsed = 0
     var skipped = 0
     while true {
-      // An empty line before a request is ignored (RFC 9112, 2.2).
-      while parsed == 0, skipped < 4, input.unread.count >= 2, input.unread[0] == 13, input.unread[1] == 10 {
+      // An empty line before a request is ignored (RFC 9112, 2.2), also if its first byte came alone, and was parsed.
+      while parsed < 2, skipped < 4, input.unread.count >= 2, input.unread[0] == 13, input.unread[1] == 10 {
         input.drop(2)
         skipped += 1
+        if parsed == 1 { try enter(.idle) }
+        parsed = 0
       }
       if !input.isEmpty {
         if Phase.kind(of: current) == .idle { try enter(.head) }
