@@ -95,6 +95,8 @@ struct StallReportTests {
         for job in jobs { try await job.value }
         while pool.spares.contains(where: { !$0.inbox.isIdle }) { await Task.yield() }
       }
+      // Another thread writes the line.
+      while StallLines.writing.load(ordering: .acquiring) > 0 { sched_yield() }
     }
     let text = String(decoding: try #require(result).standardErrorContent, as: UTF8.self)
     let lines = text.split(separator: "\n").filter { $0.hasPrefix("Coroutine: all 64 spare workers are taken by ") }
