@@ -47,20 +47,20 @@ struct StationTests {
     }
   }
 
-  @Test func `a worker rests after claims in vain, each time for longer, and not after one that took a job`() {
-    var rest = Rest()
+  @Test func `a worker backs off after claims in vain, each time for longer, and not after one that took a job`() {
+    var backoff = ClaimBackoff()
     let start = ContinuousClock.Instant.steady
-    #expect(rest.left(at: start) <= .zero)
+    #expect(backoff.left(at: start) <= .zero)
     for (time, length) in [(700, 700), (100, 1_400), (4_000, 4_000), (100, 5_000), (9_000, 5_000)] {
-      rest.claimed(0, in: .microseconds(time), now: start)
-      #expect(rest.left(at: start) == .microseconds(length))
+      backoff.claimed(0, in: .microseconds(time), now: start)
+      #expect(backoff.left(at: start) == .microseconds(length))
     }
     // Later than that a bell has its claim at once.
-    #expect(rest.left(at: start + .milliseconds(5)) == .zero)
-    rest.claimed(1, in: .seconds(1), now: start)
-    #expect(rest.left(at: start) == .zero)
-    rest.claimed(0, in: .microseconds(700), now: start)
-    #expect(rest.left(at: start) == .microseconds(700))
+    #expect(backoff.left(at: start + .milliseconds(5)) == .zero)
+    backoff.claimed(1, in: .seconds(1), now: start)
+    #expect(backoff.left(at: start) == .zero)
+    backoff.claimed(0, in: .microseconds(700), now: start)
+    #expect(backoff.left(at: start) == .microseconds(700))
   }
 
   @Test func `many idle queues cost a transaction each poll`() async throws {

@@ -103,7 +103,7 @@ final class Worker<Payload: Codable & Sendable>: Sendable {
     let stopping = co_stopping
     let end = member.end
     var cost = Duration.zero
-    var rest = Rest()
+    var backoff = ClaimBackoff()
     while !co_isStopping {
       let hasRoom = try co_select {
         room.onAcquire { true }
@@ -134,7 +134,7 @@ final class Worker<Payload: Codable & Sendable>: Sendable {
       let (claimed, until) = try claim(free)
       let took = ContinuousClock.Instant.steady - begun
       cost = claimed.count == free ? took : .zero
-      rest.claimed(claimed.count, in: took, now: begun + took)
+      backoff.claimed(claimed.count, in: took, now: begun + took)
       room.release(free - claimed.count)
       for job in claimed {
         held.add(RunningJob(job.id, fence: job.fence, until: until, room: room, isRoomEarly: isRoomEarly(job)))
@@ -148,7 +148,7 @@ final class Worker<Payload: Codable & Sendable>: Sendable {
           stopping.onAwait { _ in }
           end.onAwait { try $0.get() }
         }
-        let left = rest.left(at: .steady)
+        let left = backoff.left(at: .steady)
         if left > .zero {
           try co_select {
             stopping.onAwait { _ in }
@@ -596,13 +596,13 @@ extension Worker {
 /// other workers have.
 ///
 /// Each job that is added rings. So claims in vain would follow each other without a pause, and each costs the server
-/// more than the addition. The rest doubles with each of them, and is counted from the end of the claim: a bell that
+/// more than the addition. The time doubles with each of them, and is counted from the end of the claim: a bell that
 /// rings later than that has its claim at once.
-struct Rest {
+struct ClaimBackoff {
   private var length = Duration.zero
   private var end = ContinuousClock.Instant.steady
 
-  /// What is left of the rest.
+  /// What is left of the time.
   func left(at now: ContinuousClock.Instant) -> Duration { end - now }
 
   /// Notes a claim that has ended `now`.
