@@ -41,9 +41,10 @@ swift_build := $(strict) swift build --build-tests $(checks)
 build = scripts/with-packages $(1) env $(2) $(swift_build) --scratch-path $(1) $(3)
 # run FOLDER,CONFIGURATION: the tests, as they are built. Without SwiftPM, which would plan the build once more; with hashing
 # as users have it; and as SwiftPM does, without signals that are ignored here: a shell ignores some in what it starts in
-# the background.
-run = env --default-signal -u SWIFT_DETERMINISTIC_HASHING $(1)/$(2)/coroutinePackageTests.xctest \
-  --testing-library swift-testing
+# the background. At most eight tests at once: with no limit, dozens of processes of tests spin on two processors, and
+# the whole takes a fifth longer.
+run = env --default-signal -u SWIFT_DETERMINISTIC_HASHING SWT_EXPERIMENTAL_MAXIMUM_PARALLELIZATION_WIDTH=8 \
+  $(1)/$(2)/coroutinePackageTests.xctest --testing-library swift-testing
 # build_and_test FOLDER,SETTINGS,OPTIONS: in debug.
 build_and_test = $(call build,$(1),$(2),$(3)) && $(call run,$(1),debug)
 

@@ -40,6 +40,7 @@ struct TasksOnWorkersTests {
   func `a child that was forked before the first use may install it`() async {
     await #expect(processExitsWith: .success) {
       alarm(60)
+      while !cts_may_fork() { sched_yield() }
       let code = cts_in_child(
         30,
         { _ in
