@@ -627,9 +627,10 @@ final class SwiftJobs: @unchecked Sendable {
     waiting.store(count, ordering: .relaxed)
   }
 
-  /// Adds jobs that were stolen from another worker.
-  func keep(_ stolen: inout WorkQueue) {
+  /// Adds jobs that were stolen from another worker, and returns the number of jobs that wait.
+  func keep(_ stolen: inout WorkQueue) -> Int {
     while case .swiftJob(let job) = stolen.popFirst() { _ = add(job, .back) }
+    return count
   }
 }
 

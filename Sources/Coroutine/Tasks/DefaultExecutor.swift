@@ -203,7 +203,7 @@ private final class SleepOfTask: TimerCall, @unchecked Sendable {
   /// Starts the timer: on the caller's worker, which need not be woken for it, else on another one.
   func start(_ nanoseconds: Int64) {
     let pool = WorkerPool.shared
-    let own = WorkerPool.ofCaller === pool ? Carrier.current?.pointee.scheduler?.takeUnretainedValue() : nil
+    let own = pool.workerOfCaller(where: pool.isRegular)?.takeUnretainedValue()
     if own == nil { ForkedChild.useThreads() }
     let scheduler = own ?? pool.nextWorker()
     let now = scheduler.clock

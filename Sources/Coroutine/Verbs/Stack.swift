@@ -63,13 +63,28 @@ struct StackCallStart {
 }
 
 @usableFromInline
-enum StackCalls {
+package enum StackCalls {
   /// Runs the body of the StackCall at `call`.
+  @usableFromInline
+  static func run(_ size: StackSize, _ call: UnsafeMutableRawPointer) throws {
+    try run(size, call) { call in
+      guard let call else { return }
+      call.assumingMemoryBound(to: StackCallStart.self).pointee.run(call)
+    }
+  }
+
+  /// Calls `body` with `argument` on a stack of at least `size`, as ``co_withStack(_:_:)`` does.
+  ///
+  /// For paths that are too hot for its closure, which is allocated for each call. Errors come in what `argument` is the
+  /// address of.
   ///
   /// The frames of the body belong to the running job, and to the generator in whose body the caller is, if there is
   /// one: the context of the stack has their label, and the generator's record (Generator+Delegation.swift).
-  @usableFromInline
-  static func run(_ size: StackSize, _ call: UnsafeMutableRawPointer) throws {
+  package static func run(
+    _ size: StackSize,
+    _ argument: UnsafeMutableRawPointer,
+    _ body: @convention(c) (UnsafeMutableRawPointer?) -> Void
+  ) throws {
     let job = Carrier.current?.pointee.job
     // A job that never stepped a generator is in no body.
     let mayBeInBody = job.map { $0.pointee.owner.load(ordering: .relaxed) & OwnerNumber.mayStep != 0 } ?? true
@@ -77,11 +92,8 @@ enum StackCalls {
     if job == nil { cco_guard_thread() }
     let status = cco_call_on_stack(
       size.byteCount,
-      { call in
-        guard let call else { return }
-        call.assumingMemoryBound(to: StackCallStart.self).pointee.run(call)
-      },
-      call,
+      body,
+      argument,
       job?.label ?? here?.pointee.label,
       here?.pointee.argument
     )

@@ -7,8 +7,8 @@ import Synchronization
 //
 //   source                what the rescuer does                     what excludes the victim, and other rescuers
 //   due timers            fires them: jobs and interrupts           `timerLock`
-//   ready jobs, Swift     takes half of them, as a thief does       the lock of the ready queue
-//   jobs that wait
+//   ready jobs, Swift     takes half of them, as a thief does, all  the lock of the ready queue
+//   jobs that wait        if the victim has no thread
 //   messages: jobs        takes those that may move                 `taking`
 //   messages: interrupts  inspects the jobs, in the victim's place  `taking`; for the frames JobRecord.swift
 //   messages: work        sends it to itself                        `taking`
@@ -80,8 +80,11 @@ extension Scheduler {
   func takeOver(from victim: Scheduler) {
     let now = clock
     if victim.nextTimer.load(ordering: .relaxed) <= now { victim.fireTimers(now) }
-    var (stolen, swiftJobs) = victim.giveHalf(to: self, atLeast: 0)
-    keep(&stolen, &swiftJobs)
+    // All of what a worker without a thread has: nothing would ask again for the other half.
+    repeat {
+      var (stolen, swiftJobs) = victim.giveHalf(to: self, atLeast: 0)
+      keep(&stolen, &swiftJobs)
+    } while victim.lacksThread && victim.hasSwiftJobs
     var taken = victim.asWorker { victim.inbox.takeOut(from: $0, where: victim.mayBeTakenOver) }
     if taken.mustStart { victim.submit() }
     var interrupts = WorkQueue()

@@ -33,6 +33,13 @@ extension WorkerPool {
   /// Whether a worker may need help, now or soon, or backs off.
   private var hasToWatch: Bool {
     withoutDrain().nonzeroBitCount < workers.count || isAnyBackingOff || isSpareBusy.load(ordering: .relaxed)
+      || isAnythingLeft
+  }
+
+  /// Whether a worker without a thread has something that waits for one.
+  private var isAnythingLeft: Bool {
+    withoutThread.load(ordering: .relaxed) != 0
+      && workers.contains { $0.asWorker { $0.isLeft.load(ordering: .relaxed) } }
   }
 
   func startWatching() {

@@ -247,6 +247,9 @@ extension Scheduler {
     }
   }
 
+  /// Whether no thread of this worker's runs; wrong for a moment while one begins, or ends without work.
+  var lacksThread: Bool { (host as? WorkerHost)?.hasThread == false }
+
   /// Submits the drain of a worker that has something left in its inbox, and no thread.
   func submitWhatIsLeft() {
     if asWorker({ $0.isLeft.exchange(false, ordering: .acquiringAndReleasing) }) { submit() }

@@ -87,15 +87,27 @@ final class WorkerPool: @unchecked Sendable {
     idle.store(count == 64 ? .max : (1 << UInt64(count)) - 1, ordering: .releasing)
   }
 
-  /// Returns the worker for the next launch from outside: one without work, else the next one round-robin.
+  /// Returns the worker for the next launch from outside: one without work, else the next one round-robin of those that
+  /// have threads.
   func nextWorker() -> Scheduler {
     let index = (nextIndex.wrappingAdd(1, ordering: .relaxed).oldValue & .max) % workers.count
     let withoutThread = withoutThread.load(ordering: .relaxed)
-    let mask = withoutDrain(false) & ~withoutThread
-    let worker = mask == 0 || mask & (1 << UInt64(index)) != 0 ? workers[index] : workers[mask.trailingZeroBitCount]
+    if withoutThread != 0 { return nextWorker(index, except: withoutThread) }
+    let mask = withoutDrain(false)
+    return mask == 0 || mask & (1 << UInt64(index)) != 0 ? workers[index] : workers[mask.trailingZeroBitCount]
+  }
+
+  @inline(never)
+  private func nextWorker(_ index: Int, except withoutThread: UInt64) -> Scheduler {
     // Where a thread could not start, neither could the watchdog's perhaps, which tries again.
-    if withoutThread != 0 { worker.submitWhatIsLeft() }
-    return worker
+    for worker in workers { worker.submitWhatIsLeft() }
+    let mask = withoutDrain(false) & ~withoutThread
+    if mask != 0 { return workers[mask.trailingZeroBitCount] }
+    for step in workers.indices {
+      let other = (index + step) % workers.count
+      if withoutThread & (1 << UInt64(other)) == 0 { return workers[other] }
+    }
+    return workers[index]
   }
 
   /// Wakes an idle worker; called by a worker that has more ready jobs than it can run at once.
@@ -252,13 +264,14 @@ extension Scheduler {
     return (stolen, swiftJobs)
   }
 
-  /// Adds what was stolen from another worker; called by the drain.
+  /// Adds what was stolen from another worker, and offers it if it is more than one; called by the drain.
   func keep(_ stolen: inout JobQueue, _ swiftJobs: inout WorkQueue) {
     if !stolen.isEmpty { readyQueue.keep(&stolen) }
     guard !swiftJobs.isEmpty else { return }
     readyQueue.pointee.lock.lock()
-    asWorker { $0.swiftJobs.keep(&swiftJobs) }
+    let count = asWorker { $0.swiftJobs.keep(&swiftJobs) }
     readyQueue.pointee.lock.unlock()
+    if count > 1 { readyQueue.pointee.workerPool?._withUnsafeGuaranteedRef { $0.offerWork() } }
   }
 }
 
@@ -383,9 +396,7 @@ extension WorkerPool: TaskExecutor {
     job.pointee.executor = executor | UInt(SwiftJobs.level(of: job)) << 2
     // Before another thread may run it, and free it.
     Events.note(.taskReady, nil, UInt64(job.pointee.task))
-    if let carrier = Carrier.current, let own = carrier.pointee.scheduler,
-      carrier.pointee.readyQueue?.pointee.workerPool?.toOpaque() == Unmanaged.passUnretained(self).toOpaque()
-    {
+    if let own = workerOfCaller(where: { isRegular($0) || !hasIdle }) {
       let position: SwiftJobs.Position = isDue ? .due : job.pointee.isYield ? .back : .next
       if own._withUnsafeGuaranteedRef({ $0.addSwiftJob(job, position) }) > 1 { offerWork() }
     } else {
@@ -396,6 +407,23 @@ extension WorkerPool: TaskExecutor {
       if worker.inbox.wakeUp() { worker.submit() } else if count > 1 { offerWork() }
     }
   }
+
+  /// The worker in whose drain the caller runs, if it is of this pool and the condition holds.
+  ///
+  /// A spare worker keeps what its Tasks make only while the others are busy: no worker steals from it, and it would be
+  /// kept from its end.
+  @inline(__always)
+  func workerOfCaller(where condition: (Scheduler) -> Bool) -> Unmanaged<Scheduler>? {
+    guard let carrier = Carrier.current, let own = carrier.pointee.scheduler,
+      carrier.pointee.readyQueue?.pointee.workerPool?.toOpaque() == Unmanaged.passUnretained(self).toOpaque(),
+      own._withUnsafeGuaranteedRef(condition)
+    else { return nil }
+    return own
+  }
+
+  /// Whether a worker is none of the spare ones.
+  @inline(__always)
+  func isRegular(_ worker: Scheduler) -> Bool { worker.workerIndex < workers.count }
 
   /// Runs Swift jobs of a worker: one, and further ones while no coroutine is ready there; returns their number.
   ///
@@ -408,6 +436,10 @@ extension WorkerPool: TaskExecutor {
       let task = job.pointee.task
       worker.asWorker { $0.beginSwiftJob(of: task) }
       run(job)
+      // What waits behind it is the parent's. A lookup of a thread-local, because nothing else tells a forked child.
+      if Carrier.current == nil {
+        misuse("a forked child has returned from a part of its parent's Task; call exec or _exit in the child")
+      }
       worker.asWorker { $0.endSwiftJob(of: task) }
       if count >= most || worker.inbox.hasMessages { break }
     }

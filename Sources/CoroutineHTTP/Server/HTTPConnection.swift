@@ -431,17 +431,23 @@ extension HTTPConnection {
     try enter(.busy)
     nameByRequest()
     defer { nameByPeer() }
-    var response = ServerResponse(self)
+    var call = HandlerCall(self)
     do {
-      try co_withStack(service.options.handlerStack) {
-        try service.handle(ServerRequest(self), &response)
-        if !exchange.isUpgraded { try complete(&response) }
+      try withUnsafeMutablePointer(to: &call) { call in
+        try StackCalls.run(service.options.handlerStack, call) { HandlerCall.run($0) }
       }
+      if let error = call.error { throw error }
     } catch {
-      exchange.fieldsOfErrors = response.fieldsOfErrors
+      exchange.fieldsOfErrors = call.response.fieldsOfErrors
       try answer(error)
     }
     return try endExchange()
+  }
+
+  /// Calls the handler; on its stack.
+  fileprivate func handle(_ response: inout ServerResponse) throws {
+    try service.handle(ServerRequest(self), &response)
+    if !exchange.isUpgraded { try complete(&response) }
   }
 
   /// Shows the request in the name of the coroutine, without its query, which may have a secret.
@@ -628,3 +634,22 @@ struct Exchange {
   mutating func begin() { self = Exchange() }
 }
 #endif
+
+/// The call of a handler on its way to its stack, in the frame of `serveOne`.
+///
+/// No closure, because that would be an allocation for each request.
+private struct HandlerCall: ~Copyable {
+  let connection: HTTPConnection
+  var response: ServerResponse
+  var error: (any Error)?
+
+  init(_ connection: HTTPConnection) {
+    self.connection = connection
+    response = ServerResponse(connection)
+  }
+
+  static func run(_ call: UnsafeMutableRawPointer?) {
+    guard let call = call?.assumingMemoryBound(to: HandlerCall.self) else { return }
+    do { try call.pointee.connection.handle(&call.pointee.response) } catch { call.pointee.error = error }
+  }
+}

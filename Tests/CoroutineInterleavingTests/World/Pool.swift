@@ -30,6 +30,7 @@ extension Scheduler {
   var hasReadyHandlers: Bool { false }
   func runHandlers() -> (count: Int, isReady: Bool) { (0, false) }
   func submitWhatIsLeft() {}
+  var lacksThread: Bool { false }
 }
 
 struct NoTimer {

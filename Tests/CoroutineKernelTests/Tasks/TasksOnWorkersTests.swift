@@ -3,6 +3,7 @@ import CTestSupport
 import Dispatch
 import Foundation
 import Glibc
+import Synchronization
 import Testing
 
 @testable import Coroutine
@@ -301,6 +302,105 @@ struct TasksOnWorkersTests {
       for task in blocked + wakers { await task.value }
     }
   }
+
+  @Test(arguments: [true, false])
+  func `a Task that a spare worker has made, and one that has slept there, is on a worker that was idle`(sleeps: Bool) async {
+    await #expect(processExitsWith: .success) { [sleeps] in
+      alarm(60)
+      setenv("COROUTINE_WORKERS", "1", 1)
+      CoroutineRuntime.onStall(after: .milliseconds(10), nil)
+      check(CoroutineRuntime.runTasksOnWorkers())
+      let place = await onSpare {
+        guard sleeps else { return await Task.detached { workerIndex }.value }
+        try? await Task.sleep(for: .milliseconds(1))
+        return workerIndex
+      }
+      check(place == 0)
+    }
+  }
+
+  @Test func `a child that is forked inside of a Task, and returns, ends with a sentence, and runs no other Task`() async {
+    let ended = await #expect(processExitsWith: .success, observing: [\.standardErrorContent]) {
+      alarm(60)
+      setenv("SWIFT_BACKTRACE", "enable=no", 1)
+      setenv("COROUTINE_WORKERS", "1", 1)
+      check(CoroutineRuntime.runTasksOnWorkers())
+      let answer = await Task.detached {
+        let other = Task.detached { say(["another Task"]) }
+        let child = cts_fork(30)
+        let answer = child == 0 ? 0 : cts_end_of(child)
+        if child != 0 { await other.value }
+        return answer
+      }.value
+      // By a trap, and not by the alarm.
+      check(answer < 0 && answer != -SIGALRM && answer != -1_000)
+    }
+    let text = String(decoding: ended?.standardErrorContent ?? [], as: UTF8.self)
+    #expect(text.contains("a forked child has returned from a part of its parent's Task"), "\(text)")
+    #expect(text.components(separatedBy: "another Task").count == 2, "\(text)")
+  }
+
+  @Test func `jobs that a worker has taken from another one are offered to an idle one`() async {
+    await #expect(processExitsWith: .success) {
+      alarm(60)
+      let pool = ownWorkers("offers", count: 2)
+      // No watchdog: it would have them taken over.
+      pool.watching.store(true, ordering: .relaxed)
+      let (caught, hasRun) = (CatchingExecutor(), Flag())
+      // The one that runs last ends the wait of the first.
+      let tasks = (0..<2).map { number in
+        Task.detached(executorPreference: caught) {
+          if number == 0 { synchronously { while !hasRun.isRaised {} } } else { hasRun.raise() }
+        }
+      }
+      let thief = pool.workers[0]
+      let keeps: @Sendable () -> Void = {
+        while pool.idle.load(ordering: .acquiring) != 2 {}
+        var (none, jobs) = (JobQueue(), WorkQueue())
+        for job in caught.jobs.current {
+          let job = SwiftJobRef(job)
+          job.pointee.executor = SwiftJobHeader.ofNone | UInt(SwiftJobs.level(of: job)) << 2
+          jobs.append(.swiftJob(job))
+        }
+        thief.keep(&none, &jobs)
+      }
+      thief.push(.work(ClosureWork.retained(keeps, nil)))
+      for task in tasks { await task.value }
+    }
+  }
+}
+
+/// Keeps the jobs of Tasks that prefer it.
+private final class CatchingExecutor: TaskExecutor {
+  let jobs = Locked<[UnownedJob]>([])
+
+  func enqueue(_ job: consuming ExecutorJob) {
+    let job = UnownedJob(job)
+    jobs.withLock { $0.append(job) }
+  }
+}
+
+/// The number of the worker in whose drain the caller runs; that of a spare one is not below the number of workers.
+private var workerIndex: Int {
+  WorkerPool.shared.workerOfCaller { _ in true }?._withUnsafeGuaranteedRef { $0.workerIndex } ?? -1
+}
+
+/// Runs `body` in a Task that begins on a spare worker, where there is one worker, which is idle by then.
+private func onSpare<Output: Sendable>(_ body: @escaping @Sendable () async -> Output) async -> Output {
+  let (hasBegun, isOnSpare) = (Flag(), Flag())
+  let blocked = Task.detached {
+    hasBegun.raise()
+    synchronously { while !isOnSpare.isRaised {} }
+  }
+  synchronously { while !hasBegun.isRaised { sched_yield() } }
+  let output = await Task.detached {
+    check(workerIndex == 1)
+    isOnSpare.raise()
+    synchronously { while !WorkerPool.shared.hasIdle {} }
+    return await body()
+  }.value
+  await blocked.value
+  return output
 }
 
 /// Whether the caller runs in the drain of a worker of the shared pool.

@@ -99,6 +99,25 @@ struct ThreadLimitTests {
     }
   }
 
+  /// Neither the second worker nor the watchdog gets one.
+  @Test func `runs each Task by the one worker that has a thread`() async {
+    await #expect(processExitsWith: .success) {
+      alarm(60)
+      setenv("COROUTINE_WORKERS", "2", 1)
+      #expect(CoroutineRuntime.runTasksOnWorkers())
+      let granted = Atomic<Int>(0)
+      WorkerHost.refuseThreads = { granted.add(1, ordering: .relaxed).newValue == 1 ? 0 : EAGAIN }
+      // The test has not waited yet, so it is on a thread of Swift's, and outside.
+      synchronously {
+        let hasRun = DispatchSemaphore(value: 0)
+        for count in 1...20 {
+          for _ in 0..<count { Task.detached { hasRun.signal() } }
+          for _ in 0..<count { hasRun.wait() }
+        }
+      }
+    }
+  }
+
   /// Where the coroutines of a test are launched.
   enum Place: CaseIterable, Codable { case outside, inside, immediate }
 
