@@ -288,16 +288,20 @@ void caw_release_block(void *block) { _Block_release(block); }
 
 // ---- traps
 
-static struct sigaction old_illegal, old_trap;
+static struct sigaction old_illegal, old_trap, old_abort;
 
 // Swift ends a program by an illegal instruction, or by a breakpoint on ARM. Neither comes from inside of malloc. The
-// instruction runs again afterwards, and the handler that was there before gets the signal.
+// instruction runs again afterwards, and the handler that was there before gets the signal. Its runtime calls abort, as
+// for accesses that overlap. So does malloc where the heap is broken: then this may wait for malloc's lock, and the
+// watch over steps that block ends the process.
 static void on_trap(int signal, siginfo_t *info, void *registers) {
   (void)info, (void)registers;
   sigaction(SIGILL, &old_illegal, NULL);
   sigaction(SIGTRAP, &old_trap, NULL);
-  (void)signal;
+  sigaction(SIGABRT, &old_abort, NULL);
   if (current) calls.trapped(current);
+  // For abort the signal that comes back has the default effect.
+  if (signal == SIGABRT) raise(signal);
 }
 
 static void handle_traps(void) {
@@ -306,6 +310,7 @@ static void handle_traps(void) {
   sigemptyset(&action.sa_mask);
   sigaction(SIGILL, &action, &old_illegal);
   sigaction(SIGTRAP, &action, &old_trap);
+  sigaction(SIGABRT, &action, &old_abort);
 }
 
 // ---- slots

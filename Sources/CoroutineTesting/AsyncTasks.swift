@@ -30,7 +30,9 @@ package import Synchronization
 
 final class AsyncTasks: SimulatedTasks {
   @exclusivity(unchecked) var hopping: SimulatedTask?
-  @exclusivity(unchecked) var lateLeft = 4
+  @exclusivity(unchecked) var lateLeft = AsyncTasks.mostLate
+  /// How often a Task of one run may be late.
+  static var mostLate: Int { 4 }
   private unowned(unsafe) let world: SimulatedWorld
   private let policy: RunPolicy
   private let seed: UInt64

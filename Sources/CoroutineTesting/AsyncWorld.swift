@@ -141,8 +141,10 @@ private enum OtherThread {
     guard clinux_is_main_thread() else { return body() }
     let result = Result()
     let ended = DispatchSemaphore(value: 0)
+    // The caller waits, so what its Task has bound holds there too.
+    let context = TaskContext.current
     let code = DetachedThread.start("world") {
-      let found = body()
+      let found = context.inherit(body)
       result.found.withLock { $0 = found }
       ended.signal()
     }

@@ -48,11 +48,13 @@ public struct SimulatedTrait: TestTrait, SuiteTrait, TestScoping {
     _ testCase: Test.Case,
     _ function: @escaping @Sendable @concurrent () async throws -> Void
   ) -> Exploration.RunError? {
+    let hasFailed = Guarded(false)
     let found = exploreTest(strategy, sharing, timeLimit) {
       let failures = Guarded<[String]>([])
       // A failed expectation does not end the body, but it fails the schedule. Only the shrunk schedule reports it.
       let silent = IssueHandlingTrait.compactMapIssues { issue in
         failures.withLock { $0.append("\(issue)") }
+        hasFailed.withLock { $0 = true }
         return nil
       }
       try Self.run(in: context) {
@@ -60,7 +62,8 @@ public struct SimulatedTrait: TestTrait, SuiteTrait, TestScoping {
       }
       if let first = failures.withLock({ $0.first }) { throw FailedExpectation(description: first) }
     }
-    if let failure = found.failure, failure.error is FailedExpectation {
+    // Of a schedule that has failed by an error, too: an expectation before it is often the reason.
+    if let failure = found.failure, hasFailed.withLock({ $0 }), !failure.token.isEmpty {
       _ = exploreTest(.replay(failure.token), sharing, timeLimit) { try Self.run(in: context, function) }
     }
     return found.failure
@@ -68,7 +71,7 @@ public struct SimulatedTrait: TestTrait, SuiteTrait, TestScoping {
 
   /// Runs a function that may be async: what its Task does before it is suspended first runs on the stack of the
   /// calling coroutine, which is all of it if the body of the test is plain code.
-  private static func run(
+  static func run(
     in context: TaskContext,
     _ function: @escaping @Sendable @concurrent () async throws -> Void
   ) throws {
@@ -86,6 +89,8 @@ public struct SimulatedTrait: TestTrait, SuiteTrait, TestScoping {
     // The Task is the world's, and so is what resumes it.
     if !outcome.isKnown {
       if let reason = AsyncExecutors.install() { throw World.AsyncWorldError(reason: reason) }
+      // The body is code of Tasks, which may be late; a world does not know that before.
+      AsyncTasks.current?.lateLeft = AsyncTasks.mostLate
       try outcome.wait()
     }
     try outcome.get()

@@ -27,6 +27,18 @@ struct AsyncExtremeTests {
     #expect(found.failure == nil)
   }
 
+  @Test @MainActor func `explore on the main actor sees the caller's task-locals`() {
+    let found = Told.$value.withValue(7) {
+      explore(.inOrder) {
+        let below = await Task { Told.value }.value
+        if Told.value != 7 || below != 7 { throw Wrong("\(Told.value) \(below)") }
+      }
+    }
+    #expect(found.failure == nil, "\(found)")
+  }
+
+  private enum Told { @TaskLocal static var value = 0 }
+
   // MARK: Processes that end
 
   @Test func `the token of a trap stops there again`() async throws {

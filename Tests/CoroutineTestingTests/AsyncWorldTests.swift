@@ -192,13 +192,21 @@ struct AsyncWorldTests {
     #expect(failure.description.contains("goes to Total"))
   }
 
-  @Test func `a trap prints the schedule before the process ends`() async throws {
-    let result = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
+  @Test(arguments: [false, true])
+  func `a trap, or an abort, prints the schedule before the process ends`(aborts: Bool) async throws {
+    let result = await #expect(
+      processExitsWith: aborts ? .signal(SIGABRT) : .failure,
+      observing: [\.standardErrorContent]
+    ) { [aborts] in
+      // Its backtrace takes longer than the test.
+      setenv("SWIFT_BACKTRACE", "enable=no", 1)
       _ = explore(.random()) {
         let total = Total()
         await withTaskGroup { group in
           for amount in 1...2 { group.addTask { await total.add(amount) } }
         }
+        // As Swift's runtime does for accesses that overlap.
+        if aborts { abort() }
         fatalError("as a wrong index would")
       }
     }

@@ -1,6 +1,7 @@
 import Coroutine
-import CoroutineTesting
 import Testing
+
+@testable import CoroutineTesting
 
 /// Tests whose bodies run in worlds.
 @Suite(.timeLimit(.minutes(10)))
@@ -30,6 +31,45 @@ struct SimulatedTraitTests {
 
   @Test(.simulated(.inOrder)) func `a body may await what is not in the world`() async throws {
     await Task.yield()
+  }
+
+  @Test func `an expectation that fails before the body's error is told beside it`() async throws {
+    struct Thrown: Error {}
+    let (test, testCase) = (try #require(Test.current), Test.Case.current)
+    let told = Guarded<[String]>([])
+    let telling = IssueHandlingTrait.compactMapIssues { issue in
+      told.withLock { $0.append("\(issue)") }
+      return nil
+    }
+    await #expect(throws: Exploration.RunError.self) {
+      try await telling.provideScope(for: test, testCase: testCase) {
+        try await SimulatedTrait.simulated(.inOrder).provideScope(for: test, testCase: testCase) {
+          #expect(Bool(false), "told")
+          throw Thrown()
+        }
+      }
+    }
+    let issues = told.withLock { $0 }
+    #expect(issues.count == 1 && issues.contains { $0.contains("told") }, "\(issues)")
+  }
+
+  @Test func `a Task of an async body may be late`() {
+    struct Late: Error {}
+    let found = exploreTest(.exhaustive(), .memory, nil) {
+      try SimulatedTrait.run(in: .current) {
+        let order = await withTaskGroup(of: Int.self) { group in
+          for number in 1...2 {
+            group.addTask {
+              try? await Task.sleep(for: .milliseconds(number))
+              return number
+            }
+          }
+          return await group.reduce(into: []) { $0.append($1) }
+        }
+        if order != [1, 2] { throw Late() }
+      }
+    }
+    #expect(found.failure?.error is Late)
   }
 }
 

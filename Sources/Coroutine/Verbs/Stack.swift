@@ -75,8 +75,8 @@ package enum StackCalls {
 
   /// Calls `body` with `argument` on a stack of at least `size`, as ``co_withStack(_:_:)`` does.
   ///
-  /// For paths that are too hot for its closure, which is allocated for each call. Errors come in what `argument` is the
-  /// address of.
+  /// For paths that are too hot for its closure, which is allocated for each call. `body` leaves an error in what
+  /// `argument` points to.
   ///
   /// The frames of the body belong to the running job, and to the generator in whose body the caller is, if there is
   /// one: the context of the stack has their label, and the generator's record (Generator+Delegation.swift).

@@ -445,6 +445,8 @@ extension HTTPConnection {
   }
 
   /// Calls the handler; on its stack.
+  // The optimiser of Swift 6.3.1 crashes where it is inlined.
+  @inline(never)
   fileprivate func handle(_ response: inout ServerResponse) throws {
     try service.handle(ServerRequest(self), &response)
     if !exchange.isUpgraded { try complete(&response) }
@@ -639,17 +641,13 @@ struct Exchange {
 ///
 /// No closure, because that would be an allocation for each request.
 private struct HandlerCall: ~Copyable {
-  let connection: HTTPConnection
   var response: ServerResponse
   var error: (any Error)?
 
-  init(_ connection: HTTPConnection) {
-    self.connection = connection
-    response = ServerResponse(connection)
-  }
+  init(_ connection: HTTPConnection) { response = ServerResponse(connection) }
 
   static func run(_ call: UnsafeMutableRawPointer?) {
     guard let call = call?.assumingMemoryBound(to: HandlerCall.self) else { return }
-    do { try call.pointee.connection.handle(&call.pointee.response) } catch { call.pointee.error = error }
+    do { try call.pointee.response.connection.handle(&call.pointee.response) } catch { call.pointee.error = error }
   }
 }

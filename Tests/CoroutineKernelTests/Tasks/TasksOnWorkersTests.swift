@@ -304,7 +304,7 @@ struct TasksOnWorkersTests {
   }
 
   @Test(arguments: [true, false])
-  func `a Task that a spare worker has made, and one that has slept there, is on a worker that was idle`(sleeps: Bool) async {
+  func `a Task that a spare worker has made, or that has slept there, is on an idle worker`(sleeps: Bool) async {
     await #expect(processExitsWith: .success) { [sleeps] in
       alarm(60)
       setenv("COROUTINE_WORKERS", "1", 1)
@@ -319,7 +319,7 @@ struct TasksOnWorkersTests {
     }
   }
 
-  @Test func `a child that is forked inside of a Task, and returns, ends with a sentence, and runs no other Task`() async {
+  @Test func `a child that is forked inside of a Task, and returns, ends with a sentence and runs no other`() async {
     let ended = await #expect(processExitsWith: .success, observing: [\.standardErrorContent]) {
       alarm(60)
       setenv("SWIFT_BACKTRACE", "enable=no", 1)
