@@ -292,16 +292,27 @@ static struct sigaction old_illegal, old_trap, old_abort;
 
 // Swift ends a program by an illegal instruction, or by a breakpoint on ARM. Neither comes from inside of malloc. The
 // instruction runs again afterwards, and the handler that was there before gets the signal. Its runtime calls abort, as
-// for accesses that overlap. So does malloc where the heap is broken: then this may wait for malloc's lock, and the
-// watch over steps that block ends the process.
+// for accesses that overlap: that sends a signal to its own thread, and the former handler is called from here, because
+// it reads the registers. So does malloc where the heap is broken, under the lock that the report then waits for: the
+// alarm ends the process.
 static void on_trap(int signal, siginfo_t *info, void *registers) {
-  (void)info, (void)registers;
   sigaction(SIGILL, &old_illegal, NULL);
   sigaction(SIGTRAP, &old_trap, NULL);
   sigaction(SIGABRT, &old_abort, NULL);
-  if (current) calls.trapped(current);
-  // For abort the signal that comes back has the default effect.
-  if (signal == SIGABRT) raise(signal);
+  bool is_abort = signal == SIGABRT;
+  if (current && (!is_abort || (info->si_code == SI_TKILL && info->si_pid == getpid()))) {
+    if (is_abort) {
+      struct sigaction none = {.sa_handler = SIG_DFL};
+      sigaction(SIGALRM, &none, NULL);
+      alarm(10);
+    }
+    calls.trapped(current);
+  }
+  if (!is_abort) return;
+  if (old_abort.sa_flags & SA_SIGINFO)
+    old_abort.sa_sigaction(signal, info, registers);
+  else
+    raise(signal);
 }
 
 static void handle_traps(void) {

@@ -203,7 +203,7 @@ struct StopTests {
   func `an end of TLS is announced`(_ ending: Ending) async throws {
     try await onCoroutine {
       var options = try Self.options(isSecure: true)
-      if ending == .idle { options.idle = .milliseconds(50) }
+      if ending == .idle { options.idle = .seconds(1) }
       let server = try Running(options) { _, response in
         if ending == .close { response.fields[.connection] = "close" }
         try response.send("ok")

@@ -90,7 +90,7 @@ struct ElsewhereTests {
           reader.cancel()
           if (try? reader.join()) == nil {
             do {
-              _ = try co_timeout(.seconds(2)) { try connection.read() }
+              _ = try co_timeout(.seconds(30)) { try connection.read() }
             } catch is TimeoutError {
               lost += 1
               break

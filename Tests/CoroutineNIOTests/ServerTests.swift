@@ -160,7 +160,7 @@ struct ServerTests {
       let bound = Promise<any NIOCore.Channel>()
       let isOver = co_launch {
         do {
-          try co_timeout(.seconds(2)) {
+          try co_timeout(.seconds(10)) {
             try ServerBootstrap(group: group)
               .serve(to: loopback(), onListening: { bound.fulfill($0) }, configure: { _ in }) { (_: Bytes) in }
           }

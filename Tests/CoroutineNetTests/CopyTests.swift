@@ -334,7 +334,8 @@ struct CopyTests {
           for connection in [tunnel.left, tunnel.right, tunnel.a, tunnel.b] { connection.close() }
           _ = try? writer.join()
         }
-        #expect(openDescriptors() == before)
+        // The watchdog opens a file now and then.
+        try until { openDescriptors() <= before }
       }
     }
   }

@@ -123,7 +123,7 @@ struct ExhaustionTests {
         try until { listener.socket.isAwaited(.reading) }
         Child.inherited.withLock { $0 = (one, listener) }
         // This test is about the locks of Coroutine, and not about those that other code may hold at a fork.
-        while !cts_other_threads_sleep() { sched_yield() }
+        while !cts_may_fork() { sched_yield() }
         let answer = cts_in_child_with_sockets(
           30,
           { _ in

@@ -31,7 +31,7 @@ struct PoolTests {
   }
 
   @Test func `a coroutine that waits for too long learns which coroutine holds the connection`() async throws {
-    try await withPool(options(1) { $0.acquireTimeout = .seconds(1) }) { db in
+    try await withPool(options(1) { $0.acquireTimeout = .seconds(5) }) { db in
       try co_scope { scope in
         let taken = FairSemaphore(0, limit: .unbounded)
         let done = FairSemaphore(0, limit: .unbounded)

@@ -12,9 +12,9 @@ struct StallTests {
   private static let name = "watched for stalls"
 
   @Test(.enabled(if: openssl != nil, "openssl is not installed"))
-  func `no worker is blocked for 50 ms while cancellations hang, a server is silent, and TLS connects`() async throws {
+  func `no worker is blocked for 200 ms while cancellations hang, a server is silent, and TLS connects`() async throws {
     let stalls = ThreadMutex<[String]>([])
-    CoroutineRuntime.onStall(after: .milliseconds(50)) { stall in
+    CoroutineRuntime.onStall(after: .milliseconds(200)) { stall in
       if stall.coroutine?.contains(Self.name) == true { stalls.withLock { $0.append("\(stall)") } }
     }
     defer { CoroutineRuntime.onStall(nil) }
@@ -79,7 +79,7 @@ struct StallTests {
 
   private func connect(to silent: Listener, _ mode: String) throws {
     var options = PostgresPool.Options()
-    options.acquireTimeout = .milliseconds(300)
+    options.acquireTimeout = .milliseconds(800)
     let db = try PostgresPool("host=127.0.0.1 port=\(silent.address.port ?? 0) sslmode=\(mode)", options: options)
     #expect(kind { try db.run("select 1") } == .cannotConnect)
   }

@@ -106,7 +106,7 @@ struct EndTests {
         try queue.work(onEvent: { if case .leaseLost = $0 { log.add("lost") } }) { running in
           switch running.payload.number {
           case 0:
-            try db.run("update \(job) set lease_ends = now() + interval '1 s' where id = \(running.id)")
+            try db.run("update \(job) set lease_ends = now() + interval '1 min' where id = \(running.id)")
             try running.renew()
             let left = try db.first(
               "select lease_ends > now() + interval '1 h' - interval '1 min' from \(job) where id = \(running.id)",

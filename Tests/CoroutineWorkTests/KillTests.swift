@@ -228,6 +228,8 @@ struct KillTests {
           }
         }
         try eventually { try persistently { try queue.counts()[.completed]! } == 2 * each }
+        // It may be told behind the last commit.
+        try eventually { log.all.last == "reconnected" }
       }
       #expect(try db.first("select count(*) from effect", as: Int.self) == 2 * each)
       #expect(try db.first("select count(distinct job) from effect", as: Int.self) == 2 * each)

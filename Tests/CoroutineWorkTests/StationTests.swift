@@ -103,7 +103,7 @@ struct StationTests {
     async throws
   {
     try await withSchema { db, schema in
-      var options = quick(lease: .seconds(1))
+      var options = quick(lease: .seconds(5))
       options.poll = .seconds(3_600)
       options.usesNotifications = false
       let queue = WorkQueue<Task>("q", on: db, schema: schema, options: options)
@@ -253,7 +253,7 @@ struct StationTests {
         for job in jobs { try? job.join() }
         return ContinuousClock.now - start
       }
-      #expect(took < .seconds(4))
+      #expect(took < .seconds(9))
     }
   }
 
@@ -324,7 +324,7 @@ struct StationTests {
             }
           }
           try eventually { begun.all.count == 3 }
-          try co_timeout(.seconds(4)) {
+          try co_timeout(.seconds(60)) {
             #expect(try table.renew(claimed[3].id, fence: claimed[3].fence, lease: .seconds(60), db.reserve))
             #expect(state { try lease.extend() } == "55P03")
             try table.releaseUnknown(worker: "w", but: [], db.reserve)
@@ -344,7 +344,7 @@ struct StationTests {
       let start = ContinuousClock.now
       let queues = (0..<20_000).map { WorkQueue<Task>("q \($0)", on: db, schema: schema) }
       // Looked through for each new one, the others would take several times as long.
-      #expect(ContinuousClock.now - start < .seconds(10))
+      #expect(ContinuousClock.now - start < .seconds(30))
       #expect(queues.count == 20_000)
     }
   }

@@ -44,6 +44,18 @@ enum ForkedChild {
   /// Ends the child of a process that had used the runtime: it is about to wait for what only the parent has.
   static func mayWait() { if isHere { end() } }
 
+  /// Ends a child that was forked inside of a part of a Task, and has come to its end: what waits behind it is the
+  /// parent's.
+  ///
+  /// Called after each part. A lookup of a thread-local, because nothing else there tells a child.
+  @inline(__always)
+  static func mayGoOn() { if Carrier.current == nil { endAfterPart() } }
+
+  @inline(never)
+  private static func endAfterPart() -> Never {
+    misuse("a forked child has returned from a part of its parent's Task; call exec or _exit in the child")
+  }
+
   @inline(never)
   private static func end() -> Never {
     misuse(

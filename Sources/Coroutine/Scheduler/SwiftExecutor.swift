@@ -73,6 +73,7 @@ extension Scheduler: TaskExecutor {
       preferred._withUnsafeGuaranteedRef { UnownedJob(job).runSynchronously(on: $0.asUnownedTaskExecutor()) }
       preferred.release()
     }
+    ForkedChild.mayGoOn()
   }
 
   /// Runs code on top of isolated code that is on the stack: no body of co_isolated begins meanwhile.

@@ -7,8 +7,8 @@ import Synchronization
 //
 //   source                what the rescuer does                     what excludes the victim, and other rescuers
 //   due timers            fires them: jobs and interrupts           `timerLock`
-//   ready jobs, Swift     takes half of them, as a thief does, all  the lock of the ready queue
-//   jobs that wait        if the victim has no thread
+//   ready jobs, Swift     takes half of them, as a thief does; all  the lock of the ready queue
+//   jobs that wait        Swift jobs if the victim has no thread
 //   messages: jobs        takes those that may move                 `taking`
 //   messages: interrupts  inspects the jobs, in the victim's place  `taking`; for the frames JobRecord.swift
 //   messages: work        sends it to itself                        `taking`

@@ -220,9 +220,10 @@ extension Scheduler {
         }
       }
       if inbox.hasMessages || hasSwiftJobs {
+        // Before the request, whose worker may be done with it soon.
+        asWorker { $0.isLeft.store(true, ordering: .releasing) }
         // One request at a time (TakeOver.swift).
         if !asWorker({ $0.isRescued.load(ordering: .relaxed) }) { other?.askToTakeOver(from: self) }
-        asWorker { $0.isLeft.store(true, ordering: .releasing) }
         return
       }
       // As at the end of a drain: a thread that has added a Swift job meanwhile leaves it to this one.
@@ -268,8 +269,12 @@ extension WorkerPool {
   func retryThreads(_ now: UInt64) {
     for worker in workers { worker.submitWhatIsLeft() }
     for spare in spares { spare.submitWhatIsLeft() }
-    let missing = withoutThread.load(ordering: .relaxed)
+    var missing = withoutThread.load(ordering: .relaxed)
     guard missing != 0, now >= nextRetry else { return }
+    // Not those that have just tried in vain, above.
+    for (index, worker) in workers.enumerated() where worker.asWorker({ $0.isLeft.load(ordering: .relaxed) }) {
+      missing &= ~(1 << UInt64(index))
+    }
     nextRetry = now + 1_000_000_000
     _ = withoutThread.bitwiseAnd(~missing, ordering: .sequentiallyConsistent)
     _ = idle.bitwiseOr(missing, ordering: .sequentiallyConsistent)

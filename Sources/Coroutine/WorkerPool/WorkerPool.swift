@@ -150,17 +150,16 @@ final class WorkerPool: @unchecked Sendable {
       backOff(index)
       return false
     }
-    if takeHalf(for: thief, index, atLeast: isOffered ? 1 : 2) { return notIdle(index) }
+    if takeHalf(for: thief, index, atLeast: isOffered ? 1 : 2) { return true }
     _ = idle.bitwiseOr(1 << UInt64(index), ordering: .sequentiallyConsistent)
     // Tries once more, because only now can pushing threads see the bit.
-    if takeHalf(for: thief, index, atLeast: 2) { return notIdle(index) }
+    if takeHalf(for: thief, index, atLeast: 2) { return true }
     startWatching()
     return false
   }
 
-  private func notIdle(_ index: Int) -> Bool {
+  private func notIdle(_ index: Int) {
     _ = idle.bitwiseAnd(~(1 << UInt64(index)), ordering: .sequentiallyConsistent)
-    return true
   }
 
   private func takeHalf(for thief: Scheduler, _ index: Int, atLeast minimum: Int) -> Bool {
@@ -170,6 +169,8 @@ final class WorkerPool: @unchecked Sendable {
       var (stolen, swiftJobs) = victim.giveHalf(to: thief, atLeast: minimum)
       guard stolen.count + swiftJobs.count > 0 else { continue }
       thief.asWorker { $0.stealBackoff.took(stolen.count + swiftJobs.count, at: .now) }
+      // Before it offers them, perhaps to itself.
+      notIdle(index)
       thief.keep(&stolen, &swiftJobs)
       return true
     }
@@ -199,7 +200,7 @@ final class WorkerPool: @unchecked Sendable {
       if !watching.load(ordering: .sequentiallyConsistent) { startWatching() }
       return
     }
-    _ = notIdle(index)
+    notIdle(index)
     _ = endBackoff(index)
     // This worker may run one job for long while other workers sleep.
     startWatching()
@@ -396,7 +397,7 @@ extension WorkerPool: TaskExecutor {
     job.pointee.executor = executor | UInt(SwiftJobs.level(of: job)) << 2
     // Before another thread may run it, and free it.
     Events.note(.taskReady, nil, UInt64(job.pointee.task))
-    if let own = workerOfCaller(where: { isRegular($0) || !hasIdle }) {
+    if let own = workerOfCaller(where: { isRegular($0) || !hasFree }) {
       let position: SwiftJobs.Position = isDue ? .due : job.pointee.isYield ? .back : .next
       if own._withUnsafeGuaranteedRef({ $0.addSwiftJob(job, position) }) > 1 { offerWork() }
     } else {
@@ -404,9 +405,14 @@ extension WorkerPool: TaskExecutor {
       ForkedChild.useThreads()
       let worker = nextWorker()
       let count = worker.addSwiftJob(job, isDue ? .due : .back)
-      if worker.inbox.wakeUp() { worker.submit() } else if count > 1 { offerWork() }
+      if worker.inbox.wakeUp() { return worker.submit() }
+      if count > 1 { offerWork() }
+      if withoutThread.load(ordering: .relaxed) != 0 { worker.submitWhatIsLeft() }
     }
   }
+
+  /// Whether a worker has nothing to do.
+  var hasFree: Bool { withoutDrain(false) & ~withoutThread.load(ordering: .relaxed) != 0 }
 
   /// The worker in whose drain the caller runs, if it is of this pool and the condition holds.
   ///
@@ -436,10 +442,7 @@ extension WorkerPool: TaskExecutor {
       let task = job.pointee.task
       worker.asWorker { $0.beginSwiftJob(of: task) }
       run(job)
-      // What waits behind it is the parent's. A lookup of a thread-local, because nothing else tells a forked child.
-      if Carrier.current == nil {
-        misuse("a forked child has returned from a part of its parent's Task; call exec or _exit in the child")
-      }
+      ForkedChild.mayGoOn()
       worker.asWorker { $0.endSwiftJob(of: task) }
       if count >= most || worker.inbox.hasMessages { break }
     }

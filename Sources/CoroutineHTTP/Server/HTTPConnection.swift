@@ -635,7 +635,6 @@ struct Exchange {
 
   mutating func begin() { self = Exchange() }
 }
-#endif
 
 /// The call of a handler on its way to its stack, in the frame of `serveOne`.
 ///
@@ -651,3 +650,4 @@ private struct HandlerCall: ~Copyable {
     do { try call.pointee.response.connection.handle(&call.pointee.response) } catch { call.pointee.error = error }
   }
 }
+#endif

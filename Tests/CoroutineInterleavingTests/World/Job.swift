@@ -102,6 +102,7 @@ enum CoroutineError: Error {}
 
 enum ForkedChild {
   static func useThreads() {}
+  static func mayGoOn() {}
 }
 
 enum Clock {

@@ -195,6 +195,7 @@ struct ThreadMutexTests {
   func `a forked child that needs what another thread has held ends; what its own thread holds, it leaves`() async {
     await #expect(processExitsWith: .success) {
       let own = ThreadMutex(1)
+      while !cts_may_fork() { sched_yield() }
       let left = own.withLock { _ in cts_in_child(60, { _ in 0 }, nil) }
       precondition(left == 0 && own.withLock { $0 } == 1, "\(left)")
 
@@ -207,6 +208,7 @@ struct ThreadMutexTests {
       }
       isTaken.wait()
       // It may look, and does not wait.
+      while !cts_may_fork() { sched_yield() }
       let looked = cts_in_child(60, { _ in orphaned.withLockIfFree { _ in 1 } == nil ? 0 : 2 }, nil)
       precondition(looked == 0, "\(looked)")
       let code = cts_in_child(60, { _ in orphaned.withLock { _ in 0 } }, nil)
