@@ -45,7 +45,8 @@ struct LoadTests {
           var count = 0
           // On a slow machine wrk may get no answer within a second.
           while count == 0 {
-            let ran = try Peer.run("wrk", "-t", "1", "-c", "64", "-d", "1s", "--timeout", "60s", "-s", "\(folder)/script.lua", url)
+            let script = "\(folder)/script.lua"
+            let ran = try Peer.run("wrk", "-t", "1", "-c", "64", "-d", "1s", "--timeout", "60s", "-s", script, url)
             let output = String(decoding: ran.output, as: UTF8.self)
             #expect(ran.status == 0)
             for text in ["wrong: ", "Socket errors", "Non-2xx"] { #expect(!output.contains(text), "\(output)") }

@@ -363,7 +363,7 @@ enum ThreadStack {
   private static var most: Int { 128 }
   /// How long an answer is waited for, in ns: of a thread of ours, and of one that may block the signal, as those of
   /// Dispatch do.
-  private static var patience: UInt64 { 20_000_000 }
+  static let patience = Atomic<UInt64>(20_000_000)
   private static var shortPatience: UInt64 { 4_000_000 }
 
   /// The frames of `job`, which the thread runs since its `stallMark` was `mark`, and whether they reach the launch;
@@ -377,7 +377,7 @@ enum ThreadStack {
     _ job: AnyJob,
     isOurs: Bool
   ) -> (frames: [UInt], isWhole: Bool) {
-    let time = isOurs ? patience : shortPatience
+    let time = isOurs ? patience.load(ordering: .relaxed) : shortPatience
     var isWhole = false
     guard thread != 0, activity.toleratesSignals else { return ([], isWhole) }
     let frames = [UInt](unsafeUninitializedCapacity: most) { buffer, count in

@@ -191,6 +191,7 @@ struct ForkTests {
         while true { sleep(1) }
       }
       isTaken.wait()
+      while !cts_may_fork() { sched_yield() }
       let answer = cts_in_child(200, { _ in orphaned.withLock { 0 } }, nil)
       // Ended by a trap, and not by the alarm.
       precondition(answer < 0 && answer != -SIGALRM && answer != -1_000, "\(answer)")

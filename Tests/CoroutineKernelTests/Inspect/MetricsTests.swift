@@ -211,6 +211,7 @@ struct MetricsTests {
       try await co_launch {}.value
       // What the child uses is made before: Swift's runtime makes it under a lock, which a fork may find taken.
       _ = CoroutineRuntime.metrics
+      while !cts_may_fork() { sched_yield() }
       let status = cts_in_child(
         30,
         { _ in

@@ -14,17 +14,17 @@ struct StallReportTests {
     await #expect(processExitsWith: .success) {
       StallReports.patienceWithCancelled.store(60_000_000, ordering: .relaxed)
       let stalls = Locked<[CoroutineRuntime.Stall]>([])
-      // A slow machine keeps the worker for long before the coroutine's first wait: that counts, and is not told.
       let counted = Locked<UInt64>(0)
-      CoroutineRuntime.onStall(after: .milliseconds(20)) { stall in
-        if stall.sinceCancellation != nil { counted.withLock { $0 = CoroutineRuntime.metrics.stalls } }
-        stalls.withLock { $0.append(stall) }
-      }
       let isOver = Flag()
       let job = co_launch(name: "worker") {
         while !isOver.isRaised { do { try co_delay(.seconds(600)) } catch {} }
       }
       settle(1)
+      // From here on: a slow machine may keep the worker for long before the coroutine's first wait.
+      CoroutineRuntime.onStall(after: .milliseconds(20)) { stall in
+        if stall.sinceCancellation != nil { counted.withLock { $0 = CoroutineRuntime.metrics.stalls } }
+        stalls.withLock { $0.append(stall) }
+      }
       job.cancel()
       var last: CoroutineRuntime.Stall?
       while last == nil {
@@ -54,7 +54,6 @@ struct StallReportTests {
     await #expect(processExitsWith: .success) {
       StallReports.patienceWithCancelled.store(300_000_000, ordering: .relaxed)
       let stalls = Locked<[CoroutineRuntime.Stall]>([])
-      CoroutineRuntime.onStall(after: .milliseconds(20)) { stall in stalls.withLock { $0.append(stall) } }
       let isOver = Flag()
       let job = co_launch(name: "worker") {
         for _ in 0..<2 { do { try co_delay(.seconds(600)) } catch {} }
@@ -62,6 +61,7 @@ struct StallReportTests {
         while !isOver.isRaised { do { try co_delay(.seconds(600)) } catch {} }
       }
       settle(1)
+      CoroutineRuntime.onStall(after: .milliseconds(20)) { stall in stalls.withLock { $0.append(stall) } }
       job.cancel()
       while !stalls.current.contains(where: { $0.sinceCancellation != nil }) { sched_yield() }
       #expect(stalls.current.first?.activity.systemCall != nil, "\(stalls.current)")

@@ -2,6 +2,7 @@ import CLinux
 import Dispatch
 import Foundation
 import Glibc
+import Synchronization
 import Testing
 
 @testable import Coroutine
@@ -37,11 +38,12 @@ struct StalledThreadTests {
 
   @Test func `of a queue of the program is reported as one of a worker is`() async throws {
     let result = await #expect(processExitsWith: .success, observing: [\.standardErrorContent]) {
-      let stalls = Stalls(after: .milliseconds(20))
       let isOver = Flag()
+      let idle = co_launch(on: taggedQueue("idle")) { _ = outcome { try waitForCancellation() } }
+      settle(1)
+      let stalls = Stalls(after: .milliseconds(20))
       // Blocks of its own do not count.
       taggedQueue("blocks").async { while !isOver.isRaised {} }
-      let idle = co_launch(on: taggedQueue("idle")) { _ = outcome { try waitForCancellation() } }
       let job = co_launch(on: taggedQueue("busy"), name: "hog") { while !isOver.isRaised {} }
       let stall = stalls.first()
       verify(stall.coroutine?.contains("hog") == true && stall.activity == .computing, stall)
@@ -72,6 +74,7 @@ struct StalledThreadTests {
 
   @Test func `in a read goes on reading after it was asked, and one that sleeps is not asked`() async throws {
     let result = await #expect(processExitsWith: .success, observing: [\.standardErrorContent]) {
+      ThreadStack.patience.store(30_000_000_000, ordering: .relaxed)
       let stalls = Stalls(after: .milliseconds(20))
       let pipe = PipePair()
       let reader = co_launch(name: "reader") { () -> Int in

@@ -66,6 +66,7 @@ struct SignalTests {
         sigaction(SIGUSR1, nil, &action)
         return unsafeBitCast(action.__sigaction_handler.sa_handler, to: Int.self) == 1 ? 0 : 1
       }
+      while !cts_may_fork() { sched_yield() }
       let answer = cts_in_child(30, isIgnored, nil)
       kill(getpid(), SIGUSR1)
       let received = co_launch { try signals.receive() }

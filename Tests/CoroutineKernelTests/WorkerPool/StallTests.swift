@@ -72,10 +72,11 @@ struct StallTests {
   @Test(.enabled(if: !isSanitized), arguments: [true, false])
   func `of a static let whose initial value waits says so`(_ isOnOtherThread: Bool) async {
     await #expect(processExitsWith: .success) { [isOnOtherThread] in
-      let reports = Reports(after: .milliseconds(20))
+      ThreadStack.patience.store(30_000_000_000, ordering: .relaxed)
       let pool = ownWorkers("static let")
       let first = co_launch(on: pool.workers[0].currentQueue, name: "first") { Waiting.value }
       while !first.record.seemsWaiting { sched_yield() }
+      let reports = Reports(after: .milliseconds(20))
       co_launch(on: pool.workers[isOnOtherThread ? 1 : 0].currentQueue, name: "second") { Waiting.value }
       let stall = reports.first()
       check(

@@ -149,9 +149,11 @@ struct ThreadLimitTests {
       }
       let workers = WorkerPool.shared.workers
       func threads() -> Int { workers.count { ($0.host as? WorkerHost)?.hasThread ?? false } }
-      #expect(threads() == 1)
+      // One, or more where the watchdog has asked for help before the refusal.
+      let had = threads()
+      #expect(had >= 1)
       grantThreads()
-      while threads() < 2 {
+      while threads() < min(had + 1, workers.count) {
         let sum = try run()
         #expect(sum == 19_900)
       }
