@@ -309,7 +309,7 @@ struct TasksOnWorkersTests {
     await #expect(processExitsWith: .success) { [sleeps] in
       alarm(60)
       setenv("COROUTINE_WORKERS", "1", 1)
-      CoroutineRuntime.onStall(after: .milliseconds(10), nil)
+      CoroutineRuntime.onStall(after: .milliseconds(200), nil)
       check(CoroutineRuntime.runTasksOnWorkers())
       let place = await onSpare {
         guard sleeps else { return await Task.detached { workerIndex }.value }
