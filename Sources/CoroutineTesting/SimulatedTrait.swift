@@ -145,9 +145,10 @@ extension Trait where Self == SimulatedTrait {
   /// ```
   ///
   /// The body is plain code, or async code: its Tasks, actors, sleeps and clocks are the world's, as those of
-  /// ``explore(_:sharing:timeLimit:_:)-6pu4`` are, and it need not know of coroutines. A schedule fails if the body
-  /// throws, if an expectation in the body fails, or if the world finds a deadlock, or what is left running: coroutines
-  /// or Tasks. The shrunk schedule is reported as the test's error, with the token for `CO_REPLAY`.
+  /// ``explore(_:sharing:timeLimit:_:)-6pu4`` are, and it need not know of coroutines. Its Tasks may be late, as
+  /// they may there, once the body has suspended. A schedule fails if the body throws, if an expectation in the body
+  /// fails, or if the world finds a deadlock, or what is left running: coroutines or Tasks. The shrunk
+  /// schedule is reported as the test's error, with the token for `CO_REPLAY`.
   ///
   /// The trait of a suite holds for each of its tests that has none; of several, the innermost counts.
   ///

@@ -20,10 +20,10 @@ internal import CCoroutineRuntime
 // In a child that may use the runtime, but whose parent had used Dispatch, the worker pool works, and the first launch
 // on a queue ends the child.
 //
-// No hot path tests for a forked child: fork has taken the thread out of the coroutine that it ran, so a wait is
-// outside a coroutine, and only then asks (`Carrier.outside`). Inside a coroutine `Launch.scheduler` returns before the
-// test. A launch from outside tests one word, which is set in every process that has launched before. Generators work,
-// because they need no thread but the caller's.
+// No hot path of coroutines tests for a forked child: fork has taken the thread out of the coroutine that it ran, so a
+// wait is outside a coroutine, and only then asks (`Carrier.outside`). Inside a coroutine `Launch.scheduler` returns
+// before the test. A launch from outside tests one word, which is set in every process that has launched before. A part
+// of a Task tests at its end (`mayGoOn`). Generators work, because they need no thread but the caller's.
 
 enum ForkedChild {
   /// Whether this is the child of a process that had used the runtime.
@@ -44,8 +44,8 @@ enum ForkedChild {
   /// Ends the child of a process that had used the runtime: it is about to wait for what only the parent has.
   static func mayWait() { if isHere { end() } }
 
-  /// Ends a child that was forked inside of a part of a Task, and has come to its end: what waits behind it is the
-  /// parent's.
+  /// Returns in the process whose thread this is, and ends a child that was forked inside of a part of a Task: what
+  /// waits behind that part is the parent's.
   ///
   /// Called after each part. A lookup of a thread-local, because nothing else there tells a child.
   @inline(__always)
