@@ -36,10 +36,15 @@ import Glibc
     let next = open("/dev/null", O_RDONLY)
     return next > 2 && fcntl(2, F_GETFD) == 0 ? 7 : 2
   case "no poll":
-    // A process that may open nothing more: poll fails where the limit is below the number of its descriptors.
+    // A process that may open nothing more: poll fails where the limit is below the number of its descriptors. The
+    // main thread lowers it, when it waits: Dispatch ends a process in which it cannot open the queue's descriptor.
     let job = co_launch { () throws -> Int32 in
-      var limit = rlimit(rlim_cur: 0, rlim_max: 0)
-      setrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
+      try co_blocking {
+        DispatchQueue.main.sync {
+          var limit = rlimit(rlim_cur: 0, rlim_max: 0)
+          setrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
+        }
+      }
       try co_delay(.milliseconds(1_500))
       return 7
     }
