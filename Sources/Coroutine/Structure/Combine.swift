@@ -229,8 +229,10 @@ func mapElements<Element: Sendable, Output: Sendable>(
       try co_checkCancelled()
       let index = work.begin()
       scope.launch(name: name, file: file, line: line) {
-        defer { work.end() }
         work.put(try body(element), at: index)
+        // Not after a failure: that is known when the coroutine has ended, and until then there would be room for
+        // another element. It cancels the scope, which ends the caller's wait for room.
+        work.end()
       }
       try work.waitForRoom()
     }
@@ -241,8 +243,8 @@ func mapElements<Element: Sendable, Output: Sendable>(
 /// What has become of the elements of one `co_map`.
 ///
 /// Invariants, under the lock
-///  1. `active` is the number of elements that have begun and not ended.
-///  2. `room` is set while the caller waits because `active` is at the limit. The end that lowers it takes `room`.
+///  1. `active` is the number of elements that have begun and not succeeded.
+///  2. `room` is set while the caller waits because `active` is at the limit. What lowers it takes `room`.
 private final class MapWork<Output: Sendable>: @unchecked Sendable {
   // Sound because all that changes is accessed under the lock.
   private let limit: Int
@@ -262,6 +264,7 @@ private final class MapWork<Output: Sendable>: @unchecked Sendable {
     }
   }
 
+  /// Gives the place of an element that has succeeded to the next one.
   func end() {
     let room = lock.withLock {
       active -= 1
