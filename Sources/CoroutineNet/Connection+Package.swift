@@ -107,6 +107,23 @@ extension Connection {
     close()
   }
 
+  /// Drops what has arrived, up to a megabyte.
+  ///
+  /// Before a close that a limit of time has brought: with unread bytes it would reset the connection, and the peer
+  /// would lose what it has not read. The limit may have passed while the process was stopped, and bytes came. Never
+  /// suspends. No effect in a simulated world.
+  package func dropArrived() {
+    if socket.simulated != nil { return }
+    withUnsafeTemporaryAllocation(byteCount: 16_384, alignment: 16) { buffer in
+      var left = 64
+      while left > 0,
+        withNumber({ clinux_receive($0, buffer.baseAddress.unsafelyUnwrapped, buffer.count) }) ?? 0 > 0
+      {
+        left -= 1
+      }
+    }
+  }
+
   /// The number of bytes that the system holds because the peer has not acknowledged them.
   ///
   /// Never suspends; any thread. 0 after a close, and in a simulated world.

@@ -420,7 +420,10 @@ extension Connection {
       if error == .busy { throw error }
       // It may be the reason of a cancellation as well, and so may the next one.
       try co_checkCancelled()
-    } catch is TimeoutError { try co_checkCancelled() }
+    } catch is TimeoutError {
+      try co_checkCancelled()
+      dropArrived()
+    }
   }
 
   /// Reads and drops bytes that have arrived; returns false at the end of the stream.

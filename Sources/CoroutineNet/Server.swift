@@ -116,7 +116,8 @@ public enum Server {
       listeners += all
     }
     onListening?(bound)
-    try run(listeners: listeners, options: options, handle)
+    // Without a look at cancellation: who was told the address may have cancelled a server that runs.
+    try serve(listeners, options, handle)
   }
 
   /// Serves listeners that exist already, as those of ``Listener/inherited()``, and closes them at its end.
@@ -130,6 +131,14 @@ public enum Server {
   ) throws {
     defer { for listener in listeners { listener.close() } }
     try co_checkCancelled()
+    try serve(listeners, options, handle)
+  }
+
+  private static func serve(
+    _ listeners: [Listener],
+    _ options: Options,
+    _ handle: @escaping @Sendable (Connection) throws -> Void
+  ) throws {
     if listeners.isEmpty { throw NetError(.badAddress("a server needs an address to serve")) }
     let service = Service(options, handle)
     try Scope.serve(draining: options.drain, until: service.waitForConnections) { handlers, outside in

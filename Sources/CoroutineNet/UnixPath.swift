@@ -51,7 +51,11 @@ final class UnixPath: Sendable {
   func replacingStale(_ bind: () -> Int32) -> Int32 {
     // Without the file there is nothing to remove.
     guard socketInode() != nil, let directory = lockedDirectory() else { return bind() }
-    defer { close(directory) }
+    defer {
+      // A child that another thread has forked meanwhile has the lock as well, and would keep it.
+      _ = flock(directory, LOCK_UN)
+      close(directory)
+    }
     removeIfStale()
     return bind()
   }

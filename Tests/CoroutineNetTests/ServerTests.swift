@@ -176,7 +176,7 @@ struct ServerTests {
         }
         let client = try Connection.connect(to: server.address)
         #expect(try client.readAll() == [])
-        try co_timeout(.seconds(20)) { try co_await(told) }
+        try co_timeout(.seconds(200)) { try co_await(told) }
         try server.stop()
       }
       .value
@@ -317,14 +317,25 @@ struct ServerTests {
       options.drain = .seconds(1_000)
       let server = try Running(options: options) { _ in }
       try server.stop()
-      var hasBegun = false
+      let hasServed = Locked(false)
+      let address = try ownLoopback()
+      let connect = { (bound: SocketAddress) in _ = co_launch { try? Connection.connect(to: bound).close() } }
       do {
         try co_timeout(.milliseconds(20)) {
-          try Server.run(.loopback(port: 0), onListening: { _ in hasBegun = true }) { _ in }
+          try Server.run(address, onListening: connect) { _ in hasServed.withLock { $0 = true } }
         }
-      } catch is TimeoutError where !hasBegun {
-        // The deadline came first.
+      } catch is TimeoutError where !hasServed.current {
+        // The deadline came first: a server that listens has not begun to accept yet.
       }
+      // Who is told the address may cancel the server, which ends as one that has served.
+      let own = Locked<Job<Bool>?>(nil)
+      let told = co_launch {
+        while own.current == nil { try co_yield() }
+        try Server.run(.loopback(port: 0), onListening: { _ in own.current?.cancel() }) { _ in }
+        return co_isCancelled
+      }
+      own.withLock { $0 = told }
+      #expect(try told.join())
       let cancelled = co_launch { try Server.run(.loopback(port: 0)) { _ in } }
       cancelled.cancel()
       _ = try? cancelled.join()

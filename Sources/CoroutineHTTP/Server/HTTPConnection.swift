@@ -255,7 +255,8 @@ final class HTTPConnection: @unchecked Sendable {
       for _ in 0..<15 {
         let unsent = connection.unsentCount
         do { return try co_timeout(.seconds(2)) { try dropRest(&size) } } catch is TimeoutError {
-          if co_isCancelled || connection.unsentCount >= unsent { return try co_checkCancelled() }
+          try co_checkCancelled()
+          if connection.unsentCount >= unsent { return connection.dropArrived() }
         }
       }
     } catch {
