@@ -234,6 +234,8 @@ final class JobTransaction: MemoryTransaction {
     let waiting = link.memory.state.withLock { state -> [Resumer<Void>] in
       for one in shared { state.shared[one, default: 1] -= 1 }
       state.waits[number] = nil
+      // They wait for nothing now, also before they run: a transaction that takes the lock meanwhile is in no circle.
+      state.waits = state.waits.filter { !locks.contains($0.value) }
       return locks.flatMap { state.locks.removeValue(forKey: $0)?.waiting ?? [] }
     }
     for next in waiting { next.resume(()) }
@@ -250,9 +252,7 @@ final class JobTransaction: MemoryTransaction {
     while true {
       let isMine = try link.run { state, _ in
         if let held = state.locks[lock], held.owner != number {
-          if state.wouldWaitInCircle(number, for: lock) {
-            throw PostgresError(.server, "transactions wait for each other in a circle", sqlState: .deadlock)
-          }
+          if state.wouldWaitInCircle(number, for: lock) { throw Self.circle }
           return false
         }
         if state.locks[lock] == nil { state.locks[lock] = (number, []) }
@@ -264,15 +264,21 @@ final class JobTransaction: MemoryTransaction {
       }
       defer { link.memory.state.withLock { $0.waits[number] = nil } }
       try co_suspend { (resumer: Resumer<Void>) in
-        let isFree = link.memory.state.withLock { state in
-          guard state.locks[lock] != nil else { return true }
+        let known = link.memory.state.withLock { state -> Result<Void, any Error>? in
+          guard state.locks[lock] != nil else { return .success(()) }
+          // Again, in the section that begins the wait: since the look above, another one may have begun its own.
+          if state.wouldWaitInCircle(number, for: lock) { return .failure(Self.circle) }
           state.locks[lock]?.waiting.append(resumer)
           state.waits[number] = lock
-          return false
+          return nil
         }
-        if isFree { resumer.resume(()) }
+        if let known { resumer.resume(with: known) }
       }
     }
+  }
+
+  private static var circle: PostgresError {
+    PostgresError(.server, "transactions wait for each other in a circle", sqlState: .deadlock)
   }
 }
 
