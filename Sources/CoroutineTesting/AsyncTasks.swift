@@ -1,8 +1,7 @@
 import CAsyncWorlds
-internal import CLinux
 import Coroutine
 import Glibc
-package import Synchronization
+import Synchronization
 
 // The Tasks of a world with async code.
 //
@@ -39,7 +38,10 @@ final class AsyncTasks: SimulatedTasks {
   /// Whether the run is one that a report describes.
   private let isTraced: Bool
   @exclusivity(unchecked) private var records: [UInt64: SimulatedTask] = [:]
+  /// The Tasks that are held, until they have ended; each knows its place, and their order has no meaning.
   @exclusivity(unchecked) private var live: [SimulatedTask] = []
+  /// The number of Tasks at which all of them are looked at.
+  @exclusivity(unchecked) private var nextSweep = AsyncTasks.few
   /// The callers of what has created a Task, by the Task's identity.
   @exclusivity(unchecked) private var sites: [UInt64: [UInt]] = [:]
   /// The candidates that are no Tasks.
@@ -59,8 +61,12 @@ final class AsyncTasks: SimulatedTasks {
   @exclusivity(unchecked) private var watched: [WatchedTask] = []
   /// The number of hops that were seen.
   @exclusivity(unchecked) private(set) var hops = 0
-  /// The Tasks that were created, and not seen since: their first part waits in an actor's own queue.
-  @exclusivity(unchecked) private var unseen: Set<UInt64> = []
+  /// Whether the next Task is the body of a test, which runs in a coroutine until it suspends.
+  @exclusivity(unchecked) var beginsBody = false
+  /// Swift's number of that Task, which is no candidate before.
+  @exclusivity(unchecked) private var body: UInt64 = 0
+  /// What the main actor's executor is to run, in its order; the first one is a candidate, or runs.
+  @exclusivity(unchecked) private var main: [SimulatedTask] = []
   /// The actors whose own jobs are candidates.
   @exclusivity(unchecked) private var listedActors: [UnsafeMutableRawPointer] = []
   /// How often the current step has asked for the time.
@@ -124,7 +130,7 @@ final class AsyncTasks: SimulatedTasks {
     // In any order: their blocks do not run any more.
     for work in queues.values.joined() { work.release() }
     (queues, work) = ([:], [:])
-    (live, records, others, watched) = ([], [:], [], [])
+    (live, records, others, watched, main) = ([], [:], [], [], [])
   }
 
   private static let exclusion = AsyncLock()
@@ -242,24 +248,39 @@ final class AsyncTasks: SimulatedTasks {
     Self.owners.withLock { $0?[key] = () }
     if !caw_is_async_let(job) {
       caw_retain(job)
+      task.index = live.count
       live.append(task)
     }
     return task
   }
 
-  /// Records where a Task was created; for a report only, because it costs as much as a step.
+  /// Takes a Task that code of the world has created: from here on, because its first part may run in the step that
+  /// creates it, or wait in an actor's own queue.
+  ///
+  /// Where it was created is for a report only, because it costs as much as a step.
   func created(_ job: UnsafeMutableRawPointer, _ callers: UnsafeBufferPointer<UInt>) {
     guard caw_job_kind(job) == Int32(CAW_TASK.rawValue) else { return }
-    let key = caw_id(job)
-    if records[key] == nil { unseen.insert(key) }
-    if isTraced { sites[key] = Array(callers) }
+    if isTraced { sites[caw_id(job)] = Array(callers) }
+    if beginsBody {
+      beginsBody = false
+      body = caw_id(job)
+    } else {
+      _ = record(of: job)
+    }
+  }
+
+  /// Says that the body of a test is code of Tasks: it has suspended.
+  func takesBody() {
+    policy.isAsync = true
+    // Its Tasks may be late; a world does not know that before.
+    lateLeft = Self.mostLate
   }
 
   /// Prints the schedule; called in a signal's handler, after which the process ends.
   func trapped() { report("has trapped") }
 
   /// Prints the schedule of a run whose process is about to end, and what the code under test has done.
-  fileprivate func report(_ what: String) {
+  func report(_ what: String) {
     let token = Token.encode(policy.choices, seed: seed)
     let task = world.runningTask.map(title) ?? "a coroutine"
     let text = "\nThe code under test \(what), in \(task) after \(policy.choices.count) choices.\nCO_REPLAY=\(token)\n"
@@ -297,7 +318,19 @@ final class AsyncTasks: SimulatedTasks {
     task.job = job
     task.isMain = isMain
     task.target = nil
-    world.add(task, on: isMain ? caw_main() : nil)
+    if isMain { addToMain(task) } else { world.add(task, on: nil) }
+  }
+
+  /// Adds what the main actor's executor is to run: its queue is first in, first out.
+  private func addToMain(_ task: SimulatedTask) {
+    touchesMain()
+    main.append(task)
+    if main.count == 1 { world.add(task, on: caw_main()) }
+  }
+
+  /// A step depends on others that add to the main actor's queue.
+  private func touchesMain() {
+    if world.footprints != nil { world.touches(UInt(bitPattern: caw_main())) }
   }
 
   func hop(_ job: UnsafeMutableRawPointer, _ identity: UnsafeMutableRawPointer?, _ implementation: UInt) {
@@ -309,7 +342,16 @@ final class AsyncTasks: SimulatedTasks {
     }
     let task = record(of: job)
     task.target = (identity, implementation)
-    if let other = hopping { world.add(other, on: other.target?.identity) }
+    if let other = hopping {
+      hopping = nil
+      world.add(other, on: other.target?.identity)
+    }
+    if caw_is_main(identity) {
+      touchesMain()
+      main.append(task)
+      // What runs is another one then, and this one is listed when it is the first.
+      if main.count > 1 { return }
+    }
     hopping = task
     guard world.footprints != nil else { return }
     world.hops(task, to: identity)
@@ -321,7 +363,7 @@ final class AsyncTasks: SimulatedTasks {
   private func isForeign(_ task: UnsafeMutableRawPointer) -> Bool {
     let key = caw_id(task)
     // Nothing tells of the creation of an `async let`.
-    return records[key] == nil && unseen.remove(key) == nil && !caw_is_async_let(task)
+    return records[key] == nil && key != body && !caw_is_async_let(task)
   }
 
   func sleep(_ job: UnsafeMutableRawPointer, _ nanoseconds: UInt64, _ isMain: Bool) {
@@ -339,6 +381,8 @@ final class AsyncTasks: SimulatedTasks {
     AsyncWatch.stepBegins()
     defer { AsyncWatch.stepEnds() }
     clockReads = 0
+    // Before the step, which may add the Task to the main actor's queue.
+    let isOfMain = main.first === task
     if let (identity, implementation) = task.target {
       task.target = nil
       continueOn(task, identity, implementation)
@@ -351,6 +395,11 @@ final class AsyncTasks: SimulatedTasks {
       }
       caw_run(task.job, task.isMain)
     }
+    if isOfMain {
+      main.removeFirst()
+      if let next = main.first { world.add(next, on: caw_main()) }
+    }
+    if world.footprints == nil { releaseEnded(after: task) }
   }
 
   private func continueOn(_ task: SimulatedTask, _ identity: UnsafeMutableRawPointer?, _ implementation: UInt) {
@@ -392,6 +441,8 @@ final class AsyncTasks: SimulatedTasks {
     while let last = timers.last, last.due <= now {
       timers.removeLast()
       caw_run(last.job, last.isMain)
+      // Of timers of one instant, a later one may come after what an earlier one has made ready.
+      if let next = timers.last, next.due <= now, world.delaysTimer() { return }
     }
   }
 
@@ -418,9 +469,11 @@ final class AsyncTasks: SimulatedTasks {
     var index = 0
     while index < watched.count {
       let (task, parent) = (watched[index].task, watched[index].parent)
-      if watched[index].isInParent ? caw_has_gone(task.job, task.key) : caw_has_ended(task.job) {
+      if watched[index].isInParent ? caw_has_gone(task.job, task.key) : task.index < 0 || caw_has_ended(task.job) {
         watched.remove(at: index)
         if task.id == id, let parent { world.footprints?.touch(parent) } else { world.footprints?.isUniversal = true }
+        // It was looked at above for the last time.
+        if task.index >= 0 { forget(task) }
         continue
       }
       if watched[index].isInParent {
@@ -437,23 +490,47 @@ final class AsyncTasks: SimulatedTasks {
   // MARK: The end
 
   var hasLive: Bool {
-    while let last = live.last, caw_has_ended(last.job) {
-      forget(last)
-      live.removeLast()
-    }
+    while let last = live.last, caw_has_ended(last.job) { forget(last) }
     return !live.isEmpty
   }
 
+  private static var few: Int { 32 }
+
+  /// Releases Tasks that have ended, after a step of `task`.
+  ///
+  /// A Task keeps its result, and what that does when it goes may be what another Task waits for. A Task that ends in a
+  /// step of another one, or of an actor's own queue, is found at once among few; of many, all are looked at whenever
+  /// they have become twice as many.
+  private func releaseEnded(after task: SimulatedTask) {
+    if live.count > Self.few, live.count < nextSweep {
+      if task.index >= 0, caw_has_ended(task.job) { forget(task) }
+      return
+    }
+    var index = live.count - 1
+    while index >= 0 {
+      // What goes may end further ones.
+      if index < live.count, caw_has_ended(live[index].job) { forget(live[index]) }
+      index -= 1
+    }
+    nextSweep = max(Self.few, 2 * live.count)
+  }
+
   private func forget(_ task: SimulatedTask) {
-    let key = task.key
-    records[key] = nil
+    // First, because nothing else may hold it after the next lines; its item is used to the world's end.
     others.append(task)
-    Self.owners.withLock { _ = $0?.removeValue(forKey: key) }
+    let last = live.removeLast()
+    if last !== task {
+      live[task.index] = last
+      last.index = task.index
+    }
+    task.index = -1
+    records[task.key] = nil
+    Self.owners.withLock { _ = $0?.removeValue(forKey: task.key) }
     caw_release(task.job)
   }
 
   func cancelAll() {
-    for task in live where !caw_has_ended(task.job) { caw_cancel(task.job) }
+    for task in live.sorted(by: { $0.id < $1.id }) where !caw_has_ended(task.job) { caw_cancel(task.job) }
   }
 
   /// Throws if Tasks have not ended, although they were cancelled.
@@ -468,7 +545,7 @@ final class AsyncTasks: SimulatedTasks {
 
   var dump: String {
     var text = ""
-    for task in isTraced ? unfinished : live where !caw_has_ended(task.job) {
+    for task in isTraced ? unfinished : live.sorted(by: { $0.id < $1.id }) where !caw_has_ended(task.job) {
       let name = name(of: task).map { " \"\($0.asName)\"" } ?? ""
       let state =
         task.target.map { "goes to \(Self.name(of: $0.identity, $0.implementation))" }
@@ -555,73 +632,4 @@ private final class AsyncLock: @unchecked Sendable {
   init() { pthread_mutex_init(mutex, nil) }
   func lock() { pthread_mutex_lock(mutex) }
   func unlock() { pthread_mutex_unlock(mutex) }
-}
-
-/// Finds a step that never ends: one that waits for a lock of a thread, which another Task has taken and holds over an
-/// await, or one that computes for ever, as a loop does over what is always ready.
-///
-/// A thread of its own looks once in a second. It ends the process, because nothing can take the world's thread out of
-/// the wait; so does the step before it, which has printed the schedule.
-package enum AsyncWatch {
-  /// The number of steps' beginnings and ends; odd during a step.
-  private static let mark = Atomic<UInt>(0)
-  private static let watched = Guarded<(tasks: UInt, thread: Int32, clock: clockid_t)?>(nil)
-  /// For how many seconds a step may block its thread.
-  static let limit = Atomic<Int>(10)
-  /// For how many seconds a step may compute, in time of the processor.
-  package static let mostComputing = Atomic<Int>(30)
-
-  // One thread at a time drives a world with async code.
-  static func stepBegins() { mark.store(mark.load(ordering: .relaxed) | 1, ordering: .relaxed) }
-  static func stepEnds() { mark.store((mark.load(ordering: .relaxed) | 1) &+ 1, ordering: .relaxed) }
-
-  static func watch(_ tasks: AsyncTasks?) {
-    _ = thread
-    let thread = clinux_thread_id()
-    var clock = clockid_t()
-    pthread_getcpuclockid(pthread_self(), &clock)
-    let address = tasks.map { UInt(bitPattern: Unmanaged.passUnretained($0).toOpaque()) }
-    watched.withLock { $0 = address.map { ($0, thread, clock) } }
-  }
-
-  private static let thread = DetachedThread.start("world-watch") { look() }
-
-  private static func look() {
-    var (seen, since, start) = (UInt(0), 0, 0)
-    while true {
-      sleep(1)
-      let now = mark.load(ordering: .relaxed)
-      watched.withLock { watched in
-        guard let watched else { return }
-        // Of the thread, which is there as long as it is watched.
-        var used = timespec()
-        clock_gettime(watched.clock, &used)
-        guard now == seen, now & 1 == 1 else {
-          (seen, since, start) = (now, 0, used.tv_sec)
-          return
-        }
-        if used.tv_sec - start >= mostComputing.load(ordering: .relaxed) {
-          UnsafeMutableRawPointer(bitPattern: watched.tasks).map(AsyncTasks.at)?.report(
-            "has computed for \(used.tv_sec - start) s without a suspension (does it go through a sequence that is "
-              + "always ready? In a world nothing else runs meanwhile)"
-          )
-          abort()
-        }
-        let call = clinux_thread_call("/proc/self/task", watched.thread)
-        guard call >= 0 || call == CLINUX_THREAD_SLEEPS.rawValue else {
-          since = 0
-          return
-        }
-        since += 1
-        guard since >= limit.load(ordering: .relaxed) else { return }
-        let name = clinux_call_name(call).map { "in \(String(cString: $0)) " } ?? ""
-        // Sound because a world that ends takes the lock first.
-        UnsafeMutableRawPointer(bitPattern: watched.tasks).map(AsyncTasks.at)?.report(
-          "has blocked its thread \(name)for \(since) s (does another Task hold a lock of a thread over an await? "
-            + "a Mutex or NSLock must be released before)"
-        )
-        abort()
-      }
-    }
-  }
 }

@@ -17,6 +17,8 @@ struct Run {
   var time: Duration
   /// The number of the world's steps.
   var length: Int
+  /// Whether what is no choice must be the same too when the run is repeated.
+  var isStrict = false
   var steps: [SimulatedStep] = []
   var dump = ""
   /// The first choice that differs from the one of the run that this one was to repeat, in words.
@@ -70,8 +72,6 @@ enum ExploredBody {
   /// Code of a Task.
   case async(@Sendable () async throws -> Void)
 
-  /// Whether a run waits for nothing real, so that what is no choice must be the same too when it is repeated.
-  var isAsync: Bool { if case .async = self { true } else { false } }
 }
 
 /// Runs a body once for each schedule of a strategy, and describes the first failure.
@@ -129,6 +129,7 @@ struct Explorer {
       others: 0,
       time: world.now,
       length: world.stepCount,
+      isStrict: policy.isAsync && !world.waitsOutside,
       steps: policy.steps,
       difference: policy.difference
     )
@@ -192,7 +193,7 @@ struct Explorer {
       if runsTwice || checksFirst && index == 0 {
         let again = self.run(make(index, longest).0, seed: seed, expecting: run.choices)
         // A failure of the second run alone is one.
-        let isStrict = runsTwice || body.isAsync || again.failure != nil
+        let isStrict = runsTwice || run.isStrict || again.failure != nil
         if let difference = again.difference(from: run, strictly: isStrict) {
           return unrepeatable(again, difference, runs: index + 1)
         }

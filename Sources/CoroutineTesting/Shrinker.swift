@@ -1,3 +1,5 @@
+import Glibc
+
 /// Makes a failing run simpler: fewest preemptions, then fewest faults, then least virtual time.
 ///
 /// 1. Delta debugging (Zeller and Hildebrandt, 2002). It sets choices to 0, the order without a strategy, and keeps the
@@ -6,14 +8,14 @@
 /// 2. The result is minimal, but another run may have fewer preemptions. So it searches the schedules with few
 ///    preemptions for a simpler failing run.
 ///
-/// It stops after five seconds: a test that fails in every order has no fewest preemptions to find, only less time, and
-/// its runs may be long. So where that limit is reached, the run that is shown depends on the machine; it fails, and
-/// its token repeats it, all the same.
+/// It stops after five seconds of the thread's processor time, and twenty of the clock: a test that fails in every
+/// order has no fewest preemptions to find, only less time, and its runs may be long. So where that limit is reached,
+/// the run that is shown depends on the machine; it fails, and its token repeats it, all the same.
 struct Shrinker {
   private let explorer: Explorer
   private let error: any Error
   private static var mostRuns: Int { 2_000 }
-  private let end = ContinuousClock.now + .seconds(5)
+  private let end = (work: Self.work + .seconds(5), time: ContinuousClock.now + .seconds(20))
 
   init(_ explorer: Explorer, like error: any Error) {
     self.explorer = explorer
@@ -22,7 +24,15 @@ struct Shrinker {
 
   private func fails(_ run: Run) -> Bool { run.fails(like: error) }
 
-  private var isOver: Bool { ContinuousClock.now >= end }
+  // By processor time first: how often the machine runs something else must not decide which run is shown.
+  private var isOver: Bool { Self.work >= end.work || ContinuousClock.now >= end.time }
+
+  /// The processor time of the calling thread.
+  private static var work: Duration {
+    var time = timespec()
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time)
+    return .seconds(time.tv_sec) + .nanoseconds(time.tv_nsec)
+  }
 
   func shrink(_ run: Run) -> Run {
     var best = run

@@ -77,6 +77,7 @@ public struct SimulatedTrait: TestTrait, SuiteTrait, TestScoping {
   ) throws {
     let outcome = Outcome()
     context.inherit {
+      AsyncTasks.current?.beginsBody = true
       _ = Task.immediate {
         do {
           try await function()
@@ -89,8 +90,7 @@ public struct SimulatedTrait: TestTrait, SuiteTrait, TestScoping {
     // The Task is the world's, and so is what resumes it.
     if !outcome.isKnown {
       if let reason = AsyncExecutors.install() { throw World.AsyncWorldError(reason: reason) }
-      // The body is code of Tasks, which may be late; a world does not know that before.
-      AsyncTasks.current?.lateLeft = AsyncTasks.mostLate
+      AsyncTasks.current?.takesBody()
       try outcome.wait()
     }
     try outcome.get()

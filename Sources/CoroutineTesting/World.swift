@@ -124,6 +124,9 @@ public final class World: Sendable {
   /// The number of steps that the world has taken.
   var stepCount: Int { state.withLock { $0.core?.steps ?? 0 } }
 
+  /// Whether code of the world has declared that it waits for the real world.
+  var waitsOutside: Bool { state.withLock { $0.core?.hasDeclared ?? false } }
+
   var endDump: String { state.withLock { $0.core?.endDump ?? "" } }
 
   /// A hash of the choices: two runs with the same choices of the same coroutines have equal fingerprints.

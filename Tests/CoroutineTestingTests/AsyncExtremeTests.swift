@@ -39,6 +39,65 @@ struct AsyncExtremeTests {
 
   private enum Told { @TaskLocal static var value = 0 }
 
+  // MARK: The order and the ends of Tasks
+
+  @Test(arguments: [Exploration.Sharing.memory, .waits]) func `a result goes with its Task, and ends what waits for it`(
+    sharing: Exploration.Sharing
+  ) {
+    let found = explore(.exhaustive(preemptions: 1), sharing: sharing) {
+      let (numbers, continuation) = AsyncStream.makeStream(of: Int.self)
+      // Nobody keeps the Task, so nobody keeps what it returns.
+      Task { Finisher(continuation) }
+      await withTaskGroup { group in group.addTask { for await _ in numbers {} } }
+    }
+    #expect(found.failure == nil, "\(found)")
+    #expect(found.isComplete)
+  }
+
+  @Test(arguments: Beginning.all) func `a Task whose first part waits is left running, whoever runs that part`(
+    beginning: Beginning
+  ) throws {
+    let failure = try #require(explore(.random(seeds: 3), beginning.body).failure)
+    let error = try #require(failure.error as? World.LeftRunningError)
+    #expect("\(error)".contains("Task 2 \"waiting\" waits"), "\(error)")
+    // It is cancelled at the end.
+    #expect("\(error)".contains("cancelled"), "\(error)")
+  }
+
+  @Test func `a timer of an instant may come after what another one of it has begun`() {
+    let seen = Locked<Set<Bool>>([])
+    let found = explore(.exhaustive(preemptions: 1)) {
+      let sleeper = Task {
+        do { try await Task.sleep(for: .seconds(1)) } catch { return true }
+        return false
+      }
+      try await Task.sleep(for: .seconds(1))
+      sleeper.cancel()
+      let wasCancelled = await sleeper.value
+      seen.withLock { _ = $0.insert(wasCancelled) }
+    }
+    #expect(found.failure == nil, "\(found)")
+    #expect(seen.withLock { $0 } == [true, false])
+  }
+
+  @Test func `the main actor runs what is given to it in that order`() {
+    let seen = Locked<Set<[Int]>>([])
+    let found = explore(.exhaustive(preemptions: 2)) {
+      let notes = OnMain()
+      let other = Task { await notes.add(3) }
+      await Task.yield()
+      // Of one step: nothing comes between.
+      let first = Task { @MainActor in notes.all.append(1) }
+      let second = Task { @MainActor in notes.all.append(2) }
+      _ = await (first.value, second.value, other.value)
+      let all = await notes.all
+      seen.withLock { _ = $0.insert(all) }
+    }
+    #expect(found.failure == nil, "\(found)")
+    #expect(found.isComplete)
+    #expect(seen.withLock { $0 } == [[1, 2, 3], [3, 1, 2]])
+  }
+
   // MARK: Processes that end
 
   @Test func `the token of a trap stops there again`() async throws {
@@ -296,6 +355,40 @@ private actor Tally {
   _ = await (first, second)
   let count = await counter.count
   if count != 2 { throw Wrong("\(count)") }
+}
+
+@Sendable private func waitForEver() async {
+  await withUnsafeContinuation { (_: UnsafeContinuation<Void, Never>) in }
+}
+
+/// A result that ends a stream when it goes.
+private final class Finisher: Sendable {
+  private let continuation: AsyncStream<Int>.Continuation
+  init(_ continuation: AsyncStream<Int>.Continuation) { self.continuation = continuation }
+  deinit { continuation.finish() }
+}
+
+@MainActor private final class OnMain {
+  var all: [Int] = []
+  func add(_ number: Int) { all.append(number) }
+}
+
+private actor Beginner {
+  func begin() { Task(name: "waiting") { await waitForEver() } }
+}
+
+/// A way to begin a Task whose first part another one's step runs.
+struct Beginning: CustomTestStringConvertible, Sendable {
+  let testDescription: String
+  let body: @Sendable () async throws -> Void
+
+  static let all = [
+    Beginning(testDescription: "at once") { Task.immediate(name: "waiting") { await waitForEver() } },
+    Beginning(testDescription: "by an actor") { await Beginner().begin() },
+    Beginning(testDescription: "by the main actor") {
+      await MainActor.run { _ = Task(name: "waiting") { @MainActor in await waitForEver() } }
+    },
+  ]
 }
 
 @Sendable private func trapAfterTwo() async throws {

@@ -1,6 +1,5 @@
 import Coroutine
 import CoroutineTesting
-import Glibc
 import Testing
 
 /// A small program with a concurrency bug of a kind that the GoBench collection (GoKer) lists, and its repaired twin.
@@ -26,9 +25,9 @@ struct Broken: Error {
 struct BugTests {
   @Test(arguments: blockingBugs + otherBugs)
   func `a bug is found within ten seconds, replays from its token, and its repaired twin passes`(bug: Bug) throws {
-    let start = Self.processorTime()
+    let start = processorTime()
     let found = explore(bug.strategy) { try bug.run(false) }
-    #expect(Self.processorTime() - start < .seconds(10))
+    #expect(processorTime() - start < .seconds(10))
     let failure = try #require(found.failure, "\(bug.name) was not found in \(found.runs) runs")
     #expect(!(failure.error is Exploration.NondeterminismError))
     for _ in 0..<(isSanitized ? 10 : 100) {
@@ -38,13 +37,6 @@ struct BugTests {
     let repaired = explore(.exhaustive()) { try bug.run(true) }
     #expect(repaired.failure == nil, "\(repaired.failure?.description ?? "")")
     #expect(repaired.isComplete)
-  }
-
-  /// The time of this thread, which runs the worlds, on a processor: other programs may be using the machine.
-  private static func processorTime() -> Duration {
-    var time = timespec()
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time)
-    return .seconds(time.tv_sec) + .nanoseconds(time.tv_nsec)
   }
 
   @Test func `there are twenty of them`() { #expect(blockingBugs.count + otherBugs.count == 20) }

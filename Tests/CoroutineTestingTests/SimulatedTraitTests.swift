@@ -53,6 +53,20 @@ struct SimulatedTraitTests {
     #expect(issues.count == 1 && issues.contains { $0.contains("told") }, "\(issues)")
   }
 
+  @Test func `an async body that differs by what is no choice is not repeatable`() {
+    let runs = Guarded(0)
+    let found = exploreTest(.random(seeds: 5), .memory, nil) {
+      try SimulatedTrait.run(in: .current) {
+        let run = runs.withLock { runs in
+          runs += 1
+          return runs
+        }
+        try await Task.sleep(for: .seconds(run))
+      }
+    }
+    #expect(found.failure?.error is Exploration.NondeterminismError, "\(found)")
+  }
+
   @Test func `a Task of an async body may be late`() {
     struct Late: Error {}
     let found = exploreTest(.exhaustive(), .memory, nil) {

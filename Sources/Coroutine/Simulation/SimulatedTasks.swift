@@ -62,6 +62,8 @@ package final class SimulatedTask {
   /// Swift's own object, while the candidate is one.
   @exclusivity(unchecked) package var job: UnsafeMutableRawPointer
   @exclusivity(unchecked) package var isMain = false
+  /// The owner's: where it is among those that are held; -1 if it is not held.
+  @exclusivity(unchecked) package var index = -1
   /// Where a Task that has hopped wants to continue; nil if its job runs as it is.
   @exclusivity(unchecked) package var target: (identity: UnsafeMutableRawPointer?, implementation: UInt)?
 
@@ -130,6 +132,13 @@ extension SimulatedWorld {
     else { return false }
     tasks.lateLeft -= 1
     return passTime()
+  }
+
+  /// Whether the policy lets what can run go before the next timer of the same instant.
+  package func delaysTimer() -> Bool {
+    guard !isEnding, let tasks, tasks.lateLeft > 0, !candidates.isEmpty, policy.chooseLate() else { return false }
+    tasks.lateLeft -= 1
+    return true
   }
 
   /// Runs Tasks that `begin` creates, and all that they begin, on the calling thread, until none is left.

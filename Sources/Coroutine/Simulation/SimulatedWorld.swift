@@ -62,7 +62,7 @@ package final class SimulatedWorld: @unchecked Sendable {
   /// The coroutines that other threads wake.
   let foreignWakes = ForeignWakes()
   /// Whether a coroutine has ever declared its waits: otherwise none need be searched for.
-  @exclusivity(unchecked) var hasDeclared = false
+  @exclusivity(unchecked) package var hasDeclared = false
 
   @exclusivity(unchecked) var executors: [SimulatedExecutor] = []
   @exclusivity(unchecked) var executorsByQueue: [ObjectIdentifier: SimulatedExecutor] = [:]
