@@ -37,9 +37,13 @@ import Glibc
     return next > 2 && fcntl(2, F_GETFD) == 0 ? 7 : 2
   case "no poll":
     // A process that may open nothing more: poll fails where the limit is below the number of its descriptors. The
-    // main thread lowers it, when it waits: Dispatch ends a process in which it cannot open the queue's descriptor.
+    // main thread lowers it, when it waits, and after the first timer: Dispatch ends a process in which it cannot open
+    // the descriptors of the queue and of timers.
     let job = co_launch { () throws -> Int32 in
       try co_blocking {
+        let fired = DispatchSemaphore(value: 0)
+        DispatchQueue.global().asyncAfter(deadline: .now() + .milliseconds(1)) { fired.signal() }
+        fired.wait()
         DispatchQueue.main.sync {
           var limit = rlimit(rlim_cur: 0, rlim_max: 0)
           setrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
@@ -62,11 +66,23 @@ import Glibc
   }
 }
 
-/// Waits for longer than a second, for a coroutine that might need the main queue.
+/// Waits for a coroutine that might need the main queue, until a line says that this keeps the queue.
+///
+/// Not for a time: the waiting thread may begin its second late, or look late at its end.
 private func waitLong() throws -> Int32 {
   let job = co_launch(name: "slow") { () throws -> Int32 in
-    try co_delay(.milliseconds(1_200))
+    while !hasSaid() { try co_delay(.milliseconds(10)) }
     return 7
   }
   return try job.blockingWait()
+}
+
+/// Whether standard error, which is a file, has that line.
+private func hasSaid() -> Bool {
+  guard let file = fopen("/proc/self/fd/2", "r") else { return false }
+  defer { fclose(file) }
+  // One byte more, which ends the text.
+  var text = [CChar](repeating: 0, count: 4_097)
+  fread(&text, 1, 4_096, file)
+  return strstr(text, "kept the main queue") != nil
 }

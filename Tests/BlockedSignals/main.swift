@@ -67,7 +67,7 @@ func closed() {
 }
 
 // Where the signal, or the end of a wait, never comes.
-alarm(60)
+alarm(300)
 if let status = try waitOnMainThread(CommandLine.arguments.last ?? "") { exit(status) }
 var mask = sigset_t()
 pthread_sigmask(SIG_BLOCK, nil, &mask)

@@ -271,7 +271,7 @@ struct CellMemoryTests {
       }
       while busy.load(ordering: .relaxed) < 3 { sched_yield() }
       for round in 0..<100 {
-        let answer = cts_in_child(20, { _ in takeAndGive(2_000, seed: 9) ? 0 : 1 }, nil)
+        let answer = cts_in_child(120, { _ in takeAndGive(2_000, seed: 9) ? 0 : 1 }, nil)
         #expect(answer == 0, "round \(round)")
         if answer != 0 { break }
       }

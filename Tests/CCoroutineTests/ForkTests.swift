@@ -15,7 +15,7 @@ struct ForkTests {
       let others = (0..<3).map { _ in startThread(keepPoolBusy) }
       while busyThreads.load(ordering: .relaxed) < 3 { sched_yield() }
       for round in 0..<200 {
-        let answer = cts_in_child(20, { _ in contextsWork() ? 0 : 1 }, nil)
+        let answer = cts_in_child(120, { _ in contextsWork() ? 0 : 1 }, nil)
         #expect(answer == 0, "round \(round)")
         if answer != 0 { break }
       }
@@ -35,7 +35,7 @@ struct ForkTests {
       // Each round in a child that has not used the runtime.
       for round in 0..<200 {
         pauses.store(round * 20, ordering: .relaxed)
-        let answer = cts_in_child(30, { _ in forkDuringFirstUse() ? 0 : 1 }, nil)
+        let answer = cts_in_child(300, { _ in forkDuringFirstUse() ? 0 : 1 }, nil)
         #expect(answer == 0, "round \(round)")
         if answer != 0 { break }
       }
@@ -48,7 +48,7 @@ struct ForkTests {
       _ = cco_report()
       #expect(cco_runtime.forked == 0)
       let answer = cts_in_child(
-        20,
+        120,
         { _ in cco_runtime.forked == 1 && cco_layer().pointee.carrier == nil && strlen(cco_report()) > 0 ? 0 : 1 },
         nil
       )
@@ -78,7 +78,7 @@ private func forkDuringFirstUse() -> Bool {
   while !isWaiting.load(ordering: .acquiring) { cco_relax() }
   mayBegin.store(true, ordering: .releasing)
   let answer = cts_in_child(
-    20,
+    120,
     { _ in
       let mayUse = cco_forked() == CCO_FORKED_UNUSED
       if mayUse ? hasBegun.load(ordering: .acquiring) : cco_forked() != CCO_FORKED_USED { return 1 }

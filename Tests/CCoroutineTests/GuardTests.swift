@@ -155,7 +155,7 @@ struct GuardTests {
     await #expect(processExitsWith: .success) {
       inherited = try contexts(100)
       let answer = cts_in_child(
-        20,
+        120,
         { _ in
           guard allHold(inherited) else { return 1 }
           freeMost(inherited)

@@ -15,7 +15,7 @@ static const suite *const suites[] = {&switch_suite,   &register_suite,  &stack_
                                       &overflow_suite, &exception_suite, &thread_suite, &fork_suite};
 
 // What a test may take, in seconds.
-enum { LIMIT = 60 };
+enum { LIMIT = 300 };
 
 static const char *running = "";
 static _Atomic int issues;

@@ -69,7 +69,7 @@ static void kept_by_signals(void) {
   struct itimerval often = {{0, 500}, {0, 500}}, never = {{0, 0}, {0, 0}};
   setitimer(ITIMER_REAL, &often, NULL);
   holder all[CONTEXTS];
-  for (int turn = 0; turn < 100 && (turn < 3 || signals < 20); turn++) switch_between(all);
+  for (int turn = 0; turn < 10000 && (turn < 3 || signals < 20); turn++) switch_between(all);
   setitimer(ITIMER_REAL, &never, NULL);
   expect(signals >= 20);
 }

@@ -250,6 +250,7 @@ struct ClientTests {
             if isSent.isSettled { continue }
             try co_await(isIdle)
             try transport.send(extra.text)
+            try connection.untilDelivered()
             isSent.fulfill(())
           }
         }

@@ -232,7 +232,8 @@ struct EndTests {
     try await onCoroutine {
       var answered = 0
       for round in 0..<20 {
-        let server = try Running { request, response in try response.send(try request.collect()) }
+        // At an address of its own: the clients connect until nobody listens there.
+        let server = try Running(at: ownLoopback()) { request, response in try response.send(try request.collect()) }
         let clients = (0..<4).map { _ in co_launch { try Self.postUntilClosed(server.address) } }
         for _ in 0..<(round * 20) { try co_yield() }
         try server.stop()

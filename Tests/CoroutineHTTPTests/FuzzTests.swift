@@ -141,7 +141,7 @@ struct FuzzTests {
       }
       try near.shutdownWrite()
     }
-    let answer = try co_timeout(.seconds(30)) { try near.rest() }
+    let answer = try co_timeout(.seconds(120)) { try near.rest() }
     writer.cancel()
     try? writer.join()
     near.close()

@@ -187,8 +187,9 @@ struct HTTPSoakTests {
   }
 }
 
-/// Lets this process open as many descriptors, as far as the system allows.
-func raiseDescriptorLimit(to count: Int) throws {
+/// Lets this process open as many descriptors, and those of the tests beside this one, as far as the system allows.
+func raiseDescriptorLimit(to own: Int) throws {
+  let count = own + 4_000
   var limit = rlimit()
   getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
   guard limit.rlim_cur < count else { return }

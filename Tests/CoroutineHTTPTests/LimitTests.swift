@@ -14,9 +14,9 @@ struct LimitTests {
   /// Time enough for a request of a client on a busy machine.
   private static var quick: HTTPServer.Options {
     var options = HTTPServer.Options()
-    options.idle = .seconds(1)
-    options.headTime = .seconds(1)
-    options.pause = .seconds(1)
+    options.idle = .seconds(3)
+    options.headTime = .seconds(3)
+    options.pause = .seconds(3)
     return options
   }
 
@@ -214,8 +214,9 @@ struct LimitTests {
           let url = "http://127.0.0.1:\(server.port)"
           for path in ["/read", "/unread", "/least"] {
             let raw = "POST \(path) HTTP/1.1\r\nHost: a\r\n\(chunks)GET /unread HTTP/1.1\r\nHost: a\r\n\r\n"
-            let answer = try? ask(server.address, raw, ends: true, within: .seconds(5))
-            if name.hasSuffix("\(Int.max)"), path != "/least", !name.hasPrefix("stack") {
+            let isAnswered = name.hasSuffix("\(Int.max)") && path != "/least" && !name.hasPrefix("stack")
+            let answer = try? ask(server.address, raw, ends: true, within: .seconds(isAnswered ? 120 : 5))
+            if isAnswered {
               #expect(statuses(answer ?? "") == [200, 200], "\(name) \(path) \(answer ?? "-")")
             }
             _ = try? co_timeout(.seconds(5)) {

@@ -13,18 +13,20 @@ struct NginxTests {
     access(path, X_OK) == 0
   }
 
-  /// Starts nginx with a server, and calls `body` with its port and the folder of its files.
+  /// Starts nginx with a server, and calls `body` with its host and port, and the folder of its files.
   private func withNginx(
     _ location: String,
     more: String = "",
-    _ body: (_ port: UInt16, _ files: String) throws -> Void
+    _ body: (_ authority: String, _ files: String) throws -> Void
   ) throws {
     let program = try #require(Self.program)
     try Peer.withFolder { folder in
-      // A port that was free a moment ago.
-      let listener = try Listener.bind(.loopback(port: 0))
-      let port = listener.address.port ?? 0
+      // A port that was free a moment ago, of an address that no other test uses.
+      let listener = try Listener.bind(ownLoopback())
+      let address = listener.address
       listener.close()
+      // A process that another test is starting has a copy of the listener until it runs its program.
+      while (try? Connection.connect(to: address).close()) != nil { try co_yield() }
       let temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"].map { "\($0)_temp_path \(folder)/\($0);" }
       let configuration = """
         daemon off; master_process off; pid \(folder)/pid; error_log \(folder)/errors;
@@ -32,13 +34,13 @@ struct NginxTests {
         http {
           access_log off; keepalive_requests 10000; client_max_body_size 64m; \(temporary.joined(separator: " "))
           \(more)
-          server { listen 127.0.0.1:\(port); location / { \(location.replacing("FOLDER", with: folder)) } }
+          server { listen \(address); location / { \(location.replacing("FOLDER", with: folder)) } }
         }
         """
       try Peer.write(Array(configuration.utf8), to: "\(folder)/nginx.conf")
       let nginx = try Peer.Running(program, ["-c", "\(folder)/nginx.conf", "-e", "\(folder)/errors"])
-      while (try? Connection.connect(to: .loopback(port: port)).close()) == nil { try co_delay(.milliseconds(10)) }
-      try body(port, folder)
+      while (try? Connection.connect(to: address).close()) == nil { try co_delay(.milliseconds(10)) }
+      try body("\(address)", folder)
       withExtendedLifetime(nginx) {}
     }
   }
@@ -61,8 +63,8 @@ struct NginxTests {
         let pass = """
           proxy_pass http://ours; proxy_http_version 1.1; proxy_set_header Connection ""; proxy_request_buffering off;
           """
-        try withNginx(pass, more: upstream) { port, folder in
-          let url = "http://127.0.0.1:\(port)"
+        try withNginx(pass, more: upstream) { authority, folder in
+          let url = "http://\(authority)"
           let body = (0..<300_000).map { UInt8(truncatingIfNeeded: $0 &* 31) }
           try Peer.write(body, to: "\(folder)/body")
           for fields in [["-H", "transfer-encoding: chunked"], ["-H", "expect: 100-continue"], []] {
@@ -88,19 +90,19 @@ struct NginxTests {
   @Test(.enabled(if: program != nil, "needs nginx: scripts/setup http"))
   func `the client reads files of nginx on few connections`() async throws {
     try await onCoroutine {
-      try withNginx("root FOLDER; etag on;") { port, folder in
+      try withNginx("root FOLDER; etag on;") { authority, folder in
         let file = (0..<1_000_000).map { UInt8(truncatingIfNeeded: $0 &* 7) }
         try Peer.write(file, to: "\(folder)/file")
         let client = HTTPClient()
         defer { client.close() }
         func request(_ method: HTTPRequest.Method, _ path: String) -> HTTPRequest {
-          HTTPRequest(method: method, scheme: "http", authority: "127.0.0.1:\(port)", path: path)
+          HTTPRequest(method: method, scheme: "http", authority: authority, path: path)
         }
         try co_scope { scope in
           for _ in 0..<8 {
             scope.launch {
               for _ in 0..<20 {
-                let whole = try client.get("http://127.0.0.1:\(port)/file").collect(upTo: 2_000_000)
+                let whole = try client.get("http://\(authority)/file").collect(upTo: 2_000_000)
                 #expect(whole == file)
               }
             }

@@ -98,11 +98,11 @@ struct PythonPeerTests {
 
   @Test func `a client uses httpbin`() async throws {
     try await onCoroutine {
-      let port = try Self.freePort()
-      let base = "http://127.0.0.1:\(port)"
+      let authority = "\(try Self.freeAddress())"
+      let base = "http://\(authority)"
       let server = try Peer.Running(
         "\(folder ?? "")/gunicorn",
-        ["-b", "127.0.0.1:\(port)", "--threads", "8", "httpbin:app"]
+        ["-b", authority, "--threads", "8", "httpbin:app"]
       )
       defer { withExtendedLifetime(server) {} }
       let client = HTTPClient()
@@ -127,7 +127,7 @@ struct PythonPeerTests {
       #expect(try status("/basic-auth/u/p") { $0.headerFields[.authorization] = "Basic dTpw" } == 200)
       #expect(try status("/get") { $0.method = .head } == 200)
       #expect(try client.get(base + "/drip?numbytes=5&duration=1&delay=0").collect(upTo: 10).count == 5)
-      let post = HTTPRequest(method: .post, scheme: "http", authority: "127.0.0.1:\(port)", path: "/post")
+      let post = HTTPRequest(method: .post, scheme: "http", authority: authority, path: "/post")
       let body = [UInt8](repeating: 97, count: 500_000)
       #expect(try client.send(post, body: body).collect(upTo: 4 << 20).count > body.count)
       let sent = try client.send(post) { body in for _ in 0..<10 { try body.write("chunk".utf8) } }
@@ -137,11 +137,11 @@ struct PythonPeerTests {
     }
   }
 
-  /// A port that was free a moment ago.
-  private static func freePort() throws -> UInt16 {
-    let listener = try Listener.bind(.loopback(port: 0))
+  /// A port that was free a moment ago, of an address that no other test uses.
+  private static func freeAddress() throws -> SocketAddress {
+    let listener = try Listener.bind(ownLoopback())
     defer { listener.close() }
-    return listener.address.port ?? 0
+    return listener.address
   }
 }
 #endif

@@ -38,7 +38,8 @@ struct ServerTests {
           let date = try #require(lines.first { $0.hasPrefix("date: ") })
           var seconds: Int64 = 0
           #expect(chttp_parse_time(String(date.dropFirst(6)), &seconds) == 1)
-          #expect(abs(seconds - Int64(time(nil))) < 5)
+          // The machine may have stopped since.
+          #expect(abs(seconds - Int64(time(nil))) < 60)
           #expect(!lines.contains { $0.hasPrefix("connection") })
           #expect(try reader.read(exactly: body.utf8.count) == Array(body.utf8))
         }
@@ -152,7 +153,7 @@ struct ServerTests {
         let client = try Connection.connect(to: server.address)
         let method = kind == "HEAD" ? "HEAD" : "GET"
         try client.send("\(method) /\(kind) HTTP/1.1\r\nHost: a\r\n\r\nGET /next HTTP/1.1\r\nHost: a\r\n\r\n")
-        let answer = try co_timeout(.seconds(20)) { String(decoding: try client.read(upTo: 65_536), as: UTF8.self) }
+        let answer = try co_timeout(.seconds(60)) { String(decoding: try client.read(upTo: 65_536), as: UTF8.self) }
         #expect(answer.hasPrefix("HTTP/1.1 20"), "\(answer)")
         gate.fulfill(())
         var rest = answer

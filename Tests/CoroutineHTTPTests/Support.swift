@@ -94,8 +94,27 @@ func serving<R>(
   return try result.get()
 }
 
+/// A loopback address that no other test uses, so that no other test is given the port that a listener has left.
+func ownLoopback() throws -> SocketAddress {
+  let number = ownAddresses.withLock { number in
+    number += 1
+    return number
+  }
+  return try .ipv4("127.4.\(number / 250).\(number % 250 + 1)", port: 0)
+}
+
+private let ownAddresses = Locked(0)
+
 extension Connection {
   func send(_ text: String) throws { try write(Array(text.utf8)) }
+
+  /// Suspends until the peer of a TCP connection has in its system what was sent: a busy machine delivers it late.
+  func untilDelivered() throws {
+    while withUnsafeDescriptor({ number in
+      var waiting: Int32 = 0
+      return ioctl(number, UInt(TIOCOUTQ), &waiting) == 0 && waiting > 0
+    }) { try co_yield() }
+  }
 
   /// Everything up to the end of the stream; a reset counts as an end.
   func rest() throws -> String {
@@ -133,7 +152,7 @@ func ask(
   _ address: SocketAddress,
   _ text: String,
   ends: Bool = false,
-  within limit: Duration = .seconds(20)
+  within limit: Duration = .seconds(120)
 ) throws -> String {
   let client = try Connection.connect(to: address)
   defer { client.close() }

@@ -455,11 +455,11 @@ struct TLSTests {
         try Peer.write([UInt8](repeating: 66, count: size), to: files.path("large"))
         func curl(_ path: String, _ more: String...) throws -> [UInt8] {
           let url = "https://localhost:\(server.port)\(path)"
-          return try Peer.run("curl", ["-s", "-m", "20", "--cacert", files.path("ca.pem")] + more + [url]).output
+          return try Peer.run("curl", ["-s", "-m", "120", "--cacert", files.path("ca.pem")] + more + [url]).output
         }
         func curlText(_ path: String, _ more: String...) throws -> String {
           let url = "https://localhost:\(server.port)\(path)"
-          let arguments = ["-s", "-m", "20", "--cacert", files.path("ca.pem")] + more + [url]
+          let arguments = ["-s", "-m", "120", "--cacert", files.path("ca.pem")] + more + [url]
           return String(decoding: try Peer.run("curl", arguments).output, as: UTF8.self)
         }
         #expect(try curlText("/") == "TLSv1.3 https")

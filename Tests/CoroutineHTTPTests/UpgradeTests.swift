@@ -253,7 +253,7 @@ struct UpgradeTests {
         reading.cancel()
         _ = try? reading.join()
         if going == .resets { client.connection.reset() } else { client.connection.close() }
-        try co_timeout(.seconds(30)) { try co_await(end) }
+        try co_timeout(.seconds(60)) { try co_await(end) }
       }
     }
   }
@@ -278,9 +278,9 @@ struct UpgradeTests {
         var (count, next) = (0, 16_384)
         while case let part = try client.next(), !part.isEmpty {
           count += part.utf8.count
-          // The slowness is what is tested: more than two seconds in all, and less between two parts.
+          // The slowness is what is tested: more than two seconds in all, and much less between two parts.
           if count >= next {
-            try co_delay(.milliseconds(400))
+            try co_delay(.milliseconds(200))
             next += 16_384
           }
         }

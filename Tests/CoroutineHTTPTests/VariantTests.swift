@@ -329,7 +329,7 @@ struct VariantTests {
           try client.write(bytes)
         }
       }
-      let answer = try co_timeout(.seconds(20)) { try client.rest() }
+      let answer = try co_timeout(.seconds(120)) { try client.rest() }
       writer.cancel()
       try? writer.join()
       #expect(statuses(answer) == variant.statuses, "\(answer)")

@@ -2,6 +2,7 @@
 import CTestSupport
 import Coroutine
 import CoroutineNIO
+import Dispatch
 import Glibc
 import NIOCore
 import NIOPosix
@@ -51,6 +52,14 @@ struct ShortageTests {
           },
           echo
         )
+        // Dispatch makes its descriptors for the runtime's first timer on a thread of its own, and ends a process that
+        // has none for them: when a timer has fired, it has them all.
+        let (timer, hasFired) = (DispatchSource.makeTimerSource(), Gate())
+        timer.setEventHandler { hasFired.open() }
+        timer.schedule(deadline: .now() + .milliseconds(1))
+        timer.activate()
+        try hasFired.pass()
+        timer.cancel()
         // In front of the server's own handler: an attempt is recorded before the pause that follows it begins.
         try co_await(server.listener.pipeline.addHandler(recorder, position: .first))
         let clients = (0..<2).map { _ in socket(AF_INET, Int32(SOCK_STREAM.rawValue), 0) }

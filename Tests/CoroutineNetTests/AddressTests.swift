@@ -121,7 +121,9 @@ struct AddressTests {
     try await onCoroutine {
       let error = try #require(netError { try SocketAddress.resolve(name, port: 1) })
       #expect("\(error)".contains("\"\(name.replacing("\0", with: #"\0"#))\""))
-      #expect(netError { try Connection.connect(host: name, port: 1) } == error)
+      let again = try #require(netError { try Connection.connect(host: name, port: 1) })
+      // A name server may answer one of two questions only.
+      #expect(again == error || [again, error].contains { $0.reason == .nameServerSilent }, "\(again), \(error)")
     }
   }
 

@@ -7,21 +7,17 @@ import Testing
 @Suite("Descriptors from elsewhere", .timeLimit(.minutes(10)))
 struct AdoptionTests {
   /// A blocking socket that the system's own calls have made, with the option close-on-exec unset.
-  private func foreignSocket(_ type: __socket_type, listening: Bool = false) throws -> (Int32, UInt16) {
+  private func foreignSocket(
+    _ type: __socket_type,
+    at address: SocketAddress = .loopback(port: 0),
+    listening: Bool = false
+  ) throws -> (Int32, SocketAddress) {
     let number = socket(AF_INET, Int32(type.rawValue), 0)
     try #require(number >= 0)
-    var address = sockaddr_in()
-    address.sin_family = sa_family_t(AF_INET)
-    address.sin_addr.s_addr = UInt32(0x7F00_0001).bigEndian
-    var length = socklen_t(MemoryLayout<sockaddr_in>.size)
-    let isBound = withUnsafeMutablePointer(to: &address) {
-      $0.withMemoryRebound(to: sockaddr.self, capacity: 1) {
-        bind(number, $0, length) == 0 && getsockname(number, $0, &length) == 0
-      }
-    }
-    try #require(isBound)
+    let code = address.withSystem { bind(number, $0.assumingMemoryBound(to: sockaddr.self), $1) }
+    try #require(code == 0)
     if listening { try #require(listen(number, 16) == 0) }
-    return (number, UInt16(bigEndian: address.sin_port))
+    return (number, try #require(SocketAddress.local(of: number)))
   }
 
   private func flags(_ number: Int32) -> (isNonBlocking: Bool, closesOnExec: Bool) {
@@ -34,9 +30,10 @@ struct AdoptionTests {
     async throws
   {
     try await onCoroutine {
-      let (number, port) = try foreignSocket(SOCK_STREAM, listening: true)
+      // An address of its own: the port is free at the end, and this test connects to it until nobody listens.
+      let (number, address) = try foreignSocket(SOCK_STREAM, at: ownLoopback(), listening: true)
       let listener = try Listener.adopting(number)
-      #expect(listener.address == .loopback(port: port))
+      #expect(listener.address == address)
       #expect(flags(number) == (true, true))
       let waiting = co_launch { try listener.accept() }
       let client = try Connection.connect(to: listener.address)
@@ -54,7 +51,7 @@ struct AdoptionTests {
   @Test func `a connection of other code is adopted with its addresses`() async throws {
     try await onCoroutine {
       let listener = try Listener.bind(.loopback(port: 0))
-      let (number, port) = try foreignSocket(SOCK_STREAM)
+      let (number, address) = try foreignSocket(SOCK_STREAM)
       let code = listener.address.withSystem {
         Glibc.connect(number, $0.assumingMemoryBound(to: sockaddr.self), $1)
       }
@@ -62,7 +59,7 @@ struct AdoptionTests {
       let server = try listener.accept()
       let client = try Connection.adopting(number)
       #expect(flags(number) == (true, true))
-      #expect(client.remoteAddress == listener.address && client.localAddress == .loopback(port: port))
+      #expect(client.remoteAddress == listener.address && client.localAddress == address)
       #expect(client.noDelay && client.isTCP)
       let reader = co_launch { try client.read(upTo: 10) }
       try client.untilAwaited(.reading)
@@ -86,9 +83,9 @@ struct AdoptionTests {
 
   @Test func `a datagram socket of other code is adopted`() async throws {
     try await onCoroutine {
-      let (number, port) = try foreignSocket(SOCK_DGRAM)
+      let (number, address) = try foreignSocket(SOCK_DGRAM)
       let socket = try DatagramSocket.adopting(number)
-      #expect(socket.address == .loopback(port: port))
+      #expect(socket.address == address)
       let other = try DatagramSocket.bind(.loopback(port: 0))
       try other.send([1, 2, 3], to: socket.address)
       try withUnsafeTemporaryAllocation(byteCount: 10, alignment: 1) { buffer in

@@ -34,9 +34,9 @@ struct ExhaustionTests {
         #expect(code { try Connection.connect(to: address) } == EMFILE)
         try until { !told.current.isEmpty }
         let began = clock()
-        try co_delay(.milliseconds(300))
-        // It does not spin: 300 ms have cost little processor time.
-        #expect(Double(clock() - began) / Double(CLOCKS_PER_SEC) < 0.15)
+        try co_delay(.seconds(2))
+        // It does not spin: two seconds have cost little processor time, whatever else the process has done.
+        #expect(Double(clock() - began) / Double(CLOCKS_PER_SEC) < 0.5)
         #expect(told.current.count == 1)
         #expect(told.current[0].contains("RLIMIT_NOFILE"))
         // Descriptors are free again: the connection that waited is served.
@@ -77,7 +77,12 @@ struct ExhaustionTests {
         for left in 0...1 {
           _ = cts_limit_descriptors(UInt(free) + UInt(left))
           for _ in 0..<10 { #expect(code { try one.read(upTo: 1) } == EMFILE) }
-          let stillFree = dup(0)
+          var stillFree = dup(0)
+          // The watchdog may have a file open for a moment.
+          while left == 1, stillFree < 0 {
+            try co_yield()
+            stillFree = dup(0)
+          }
           #expect(stillFree == (left == 0 ? -1 : free))
           if stillFree >= 0 { close(stillFree) }
         }
@@ -272,17 +277,6 @@ struct ExhaustionTests {
       }
     }
   }
-}
-
-/// Waits until Dispatch has made the descriptor of its timers, which it does on a thread of its own.
-private func untilTimersWork() throws {
-  while !FirstTimer.shared.works { try co_yield() }
-}
-
-/// The same as `warmUp` and `untilTimersWork`: no descriptor is made after that, and kept.
-private func warmUpWithTimers() throws {
-  try warmUp()
-  try untilTimersWork()
 }
 
 /// Recurses with a kilobyte for each level, and counts the levels while returning.

@@ -180,6 +180,17 @@ func warmUp() throws {
   _ = try reader.join()
 }
 
+/// Waits until Dispatch has made the descriptor of its timers, which it does on a thread of its own.
+func untilTimersWork() throws {
+  while !FirstTimer.shared.works { try co_yield() }
+}
+
+/// The same as `warmUp` and `untilTimersWork`: no descriptor is made after that, and kept.
+func warmUpWithTimers() throws {
+  try warmUp()
+  try untilTimersWork()
+}
+
 /// Suspends until `condition` holds.
 func until(_ condition: () throws -> Bool) throws {
   try co_timeout(.seconds(50)) { while try !condition() { try co_yield() } }

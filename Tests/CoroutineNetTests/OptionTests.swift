@@ -133,7 +133,7 @@ struct OptionTests {
       }
       for socket in [one, other] {
         try withUnsafeTemporaryAllocation(byteCount: 10, alignment: 1) { buffer in
-          let message = try co_timeout(.seconds(10)) {
+          let message = try co_timeout(.seconds(60)) {
             try socket.receiveMessage(into: UnsafeMutableRawBufferPointer(buffer))
           }
           #expect(message.count == 2)

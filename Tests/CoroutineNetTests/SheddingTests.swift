@@ -158,7 +158,8 @@ struct SheddingTests {
       let listener = try Listener.bind(.loopback(port: 0))
       let client = try Connection.connect(to: listener.address)
       // The client waits in the backlog while the rule gets overloaded, by an age that no work had.
-      try co_delay(.milliseconds(5))
+      // The kernel's clock for its age may have 10 ms.
+      try co_delay(.milliseconds(50))
       for _ in 0..<3 { _ = rule.admit(after: .seconds(1)) }
       #expect(rule.isOverloaded)
       var options = Server.Options()
@@ -177,6 +178,8 @@ struct SheddingTests {
       let pair = try TCPPair()
       let client = try Connection.connect(to: pair.listener.address)
       try client.write([1])
+      // The server's end is there a moment after the client's, at the latest with the byte.
+      try until { Socket.isReadable(pair.listener.socket.number) }
       let connection = try #require(try pair.listener.acceptNow())
       // The kernel's clock for this has milliseconds. Each age begins anew, so it has only what the kernel says.
       try until { ConnectionAge(of: connection).now >= .milliseconds(3) }

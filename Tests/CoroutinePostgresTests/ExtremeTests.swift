@@ -77,7 +77,7 @@ struct ExtremeTests {
         for (route, call) in Self.calls {
           for round in 0..<2 {
             do {
-              let answer = try co_timeout(.seconds(30)) { try call(db) }
+              let answer = try co_timeout(.seconds(200)) { try call(db) }
               #expect(answer == 7, "\(option.name), \(route), \(round)")
             } catch let error as PostgresError {
               #expect(mayFail, "\(option.name), \(route), \(round): \(error)")
@@ -101,7 +101,7 @@ struct ExtremeTests {
         let heard = try db.listen(channel, buffer: number)
         #expect(try heard.receive() == .gap)
         try db.run("select pg_notify(\(channel), 'one')")
-        let next = try co_timeout(.seconds(30)) { try heard.receive() }
+        let next = try co_timeout(.seconds(200)) { try heard.receive() }
         guard case .payload("one", _)? = next else {
           throw Failure(text: "buffer \(number): \(String(describing: next))")
         }
@@ -113,7 +113,7 @@ struct ExtremeTests {
       for duration in Self.durations {
         let db = try PostgresPool(cluster.address)
         try db.run("select 1")
-        try co_timeout(.seconds(30)) { try db.close(drain: duration) }
+        try co_timeout(.seconds(200)) { try db.close(drain: duration) }
         #expect(throws: PostgresError.self) { try db.run("select 1") }
       }
     }.value

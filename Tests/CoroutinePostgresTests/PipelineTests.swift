@@ -61,8 +61,13 @@ struct PipelineTests {
   @Test func `a cancelled caller throws at once, and a loss reaches all`() async throws {
     try await withPool { db in
       let backend = try db.pipeline.first("select pg_backend_pid()", as: Int32.self)!
-      #expect(throws: TimeoutError.self) {
-        try co_timeout(.milliseconds(20)) { _ = try db.pipeline.run("select pg_sleep(1)") }
+      let key = Int.random(in: 1...1_000_000_000)
+      try db.withConnection { holder in
+        try holder.run("select pg_advisory_lock(\(key))")
+        #expect(throws: TimeoutError.self) {
+          try co_timeout(.milliseconds(20)) { _ = try db.pipeline.run("select pg_advisory_xact_lock(\(key))") }
+        }
+        try holder.run("select pg_advisory_unlock(\(key))")
       }
       #expect(try db.pipeline.first("select 1", as: Int.self) == 1)
       let text = uniqueName("lost")
@@ -132,16 +137,21 @@ struct PipelineTests {
     try await withPool { db in
       try db.pipeline.run("select 1")
       let text = String(repeating: "x", count: 24 << 20)
-      for _ in 0..<2 {
-        try co_scope { scope in
-          let began = co_now
-          let short = scope.launch { () -> Duration in
-            try db.pipeline.run("select 1")
-            return began.duration(to: co_now)
+      let key = Int.random(in: 1...1_000_000_000)
+      try db.withConnection { holder in
+        for _ in 0..<2 {
+          // The long one has no result before the short one has.
+          try holder.run("select pg_advisory_lock(\(key))")
+          try co_scope { scope in
+            // At once, or it might be behind the long one.
+            let short = co_launch(start: .immediate) { try db.pipeline.run("select 1").count }
+            let long = scope.launch {
+              try db.pipeline.first("select length(\(text)) from pg_advisory_xact_lock(\(key))", as: Int.self)
+            }
+            #expect(try co_timeout(.seconds(300)) { try short.join() } == 1)
+            try holder.run("select pg_advisory_unlock(\(key))")
+            #expect(try long.join() == text.utf8.count)
           }
-          let long = scope.launch { try db.pipeline.first("select length(\(text)) from pg_sleep(5)", as: Int.self) }
-          let (took, length) = try (short.join(), long.join())
-          #expect(took < .seconds(5) && length == text.utf8.count)
         }
       }
     }

@@ -106,6 +106,7 @@ struct TransactionTests {
         try db.run("insert into \(table) values (1, 0), (2, 0)")
         let runs = ThreadMutex(0)
         let met = Latch(2)
+        let hasCommitted = Promise<Void>()
         try co_scope { scope in
           for (first, second) in [(1, 2), (2, 1)] {
             scope.launch {
@@ -114,6 +115,8 @@ struct TransactionTests {
                   count += 1
                   return count
                 }
+                // Before that they might meet once more.
+                if run > 2 { try co_await(hasCommitted) }
                 try t.run("update \(table) set a = a + 1 where id = \(first)")
                 if run <= 2 {
                   met.countDown()
@@ -121,6 +124,7 @@ struct TransactionTests {
                 }
                 try t.run("update \(table) set a = a + 1 where id = \(second)")
               }
+              hasCommitted.fulfill(())
             }
           }
         }

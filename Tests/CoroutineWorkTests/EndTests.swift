@@ -14,7 +14,8 @@ struct EndTests {
   func `what onDiscard writes is there if and when the job is discarded`(route: Route) async throws {
     try await withSchema { db, schema in
       var options = quick(lease: .seconds(60), attempts: 2)
-      if route == .timeout { options.timeout = .milliseconds(50) }
+      // Long enough for what `onDiscard` does, which has the same limit.
+      if route == .timeout { options.timeout = .milliseconds(500) }
       let queue = WorkQueue<Task>("q", on: db, schema: schema, options: options)
       let effect: SQL = "\(identifier: schema).effect"
       try db.run("create table \(effect) (job bigint, number int, attempt int, error text)")

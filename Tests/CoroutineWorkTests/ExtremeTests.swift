@@ -49,7 +49,7 @@ struct ExtremeTests {
   @Test func `with an option at its extreme each job runs to its end, once`() async throws {
     try await withSchema(connections: 10, limit: .seconds(500)) { db, schema in
       for one in Self.cases {
-        var options = quick()
+        var options = quick(attempts: 50)
         one.set(&options)
         let queue = WorkQueue<Task>(one.name, on: db, schema: schema, options: options)
         let ids = try (0..<3).map { try queue.add(Task(number: $0), on: db, key: $0 == 0 ? nil : "key").id }
@@ -58,7 +58,7 @@ struct ExtremeTests {
           try queue.work { ran.add($0.id) }
         } _: {
           // One that is kept for no time is gone.
-          try co_timeout(.seconds(30)) {
+          try co_timeout(.seconds(200)) {
             try eventually { try ids.allSatisfy { try queue.job($0).map { $0.state == .completed } ?? true } }
           }
         }
@@ -182,11 +182,27 @@ struct ExtremeTests {
     try await withSchema { db, _ in
       try Work.migrate(db)
       let name = uniqueName("lease")
-      let isHeld = try db.lease(name, ttl: length) { lease in
-        try db.tryLease(name, ttl: length) { _ in true } == nil
+      let isShort = length < .seconds(9)
+      /// Again, if the shortest lease was lost: it is a second, which may pass on a busy machine.
+      func unlessLost<R>(_ body: () throws -> R) throws -> R {
+        while true {
+          do { return try body() } catch let error as PostgresError where isShort && error.kind == .leaseLost {}
+        }
+      }
+      let isHeld = try unlessLost {
+        try db.lease(name, ttl: length) { lease in
+          if try db.tryLease(name, ttl: length, { _ in true }) == nil { return true }
+          // Then this one throws, if it was lost before.
+          try lease.transaction { _ in }
+          return false
+        }
       }
       #expect(isHeld)
-      #expect(try db.tryLease(name, ttl: length) { _ in true } == true)
+      var isFree: Bool?
+      repeat {
+        isFree = try unlessLost { try db.tryLease(name, ttl: length) { _ in true } }
+      } while isFree == nil && isShort
+      #expect(isFree == true)
     }
   }
 

@@ -131,7 +131,7 @@ struct KeyLimitTests {
       try beside {
         try queue.work { _ in }
       } _: {
-        try co_timeout(.seconds(30)) { try eventually { try queue.job(last.id)?.state == .completed } }
+        try co_timeout(.seconds(300)) { try eventually { try queue.job(last.id)?.state == .completed } }
       }
       #expect(try queue.counts()[.available] == 2_500)
     }

@@ -377,15 +377,22 @@ struct MemoryTransactionTests {
       let queue = WorkQueue<Task>("q", on: db)
       let runs = ThreadMutex(0)
       let both = [Promise<Void>(), Promise<Void>()]
+      let hasCommitted = Promise<Void>()
       let jobs = (0..<2).map { number in
         co_launch {
           try db.transaction(retries: 3) { t in
-            runs.withLock { $0 += 1 }
+            let run = runs.withLock { count in
+              count += 1
+              return count
+            }
+            // Before that they might meet once more.
+            if run > 2 { try co_await(hasCommitted) }
             try queue.enqueue(Task(number: 1), in: t, unique: "\(number)")
             both[number].fulfill(())
             try co_await(both[1 - number])
             try queue.enqueue(Task(number: 2), in: t, unique: "\(1 - number)")
           }
+          hasCommitted.fulfill(())
         }
       }
       for job in jobs { try job.join() }

@@ -10,6 +10,7 @@ import Testing
 struct MetricsTests {
   @Test func `a pool's connections, waits and counters are reported`() async throws {
     let test = TestMetrics()
+    let address = try Cluster.shared.get().address
     try await withSchema(connections: 1) { db, _ in
       let reporter = PostgresReporter(db, pool: "p", factory: test)
       func connections(_ state: String) throws -> Double? {
@@ -33,8 +34,13 @@ struct MetricsTests {
       #expect(try connections("in_use") == 0)
       let opened = try test.expectCounter("coroutine_postgres_opened_total", [("pool", "p")])
       #expect(opened.totalValue == Int64(db.statistics.opened))
-      // Long enough for the statement to be sent on a busy machine.
-      #expect(throws: TimeoutError.self) { try co_timeout(.seconds(1)) { _ = try db.run("select pg_sleep(60)") } }
+      let other = try PostgresPool(address)
+      defer { co_shield { try? other.close(drain: .zero) } }
+      let text = uniqueName("marker")
+      let cancelled = co_launch { try db.run("select pg_sleep(600) /* \(SQL(unchecked: text)) */") }
+      try other.waitForBackend(text)
+      cancelled.cancel()
+      #expect(throws: CancellationError.self) { try cancelled.join() }
       reporter.report()
       #expect(try test.expectCounter("coroutine_postgres_cancelled_total", [("pool", "p")]).totalValue == 1)
     }

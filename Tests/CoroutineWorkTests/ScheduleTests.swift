@@ -103,7 +103,7 @@ struct ScheduleTests {
       try db.transaction { t in
         try t.run("select 1 from \(identifier: queue.core.schema).schedule for update")
         try set(1_105)
-        try co_timeout(.seconds(10)) { try look(next, queue, isFirst: true) }
+        try co_timeout(.seconds(40)) { try look(next, queue, isFirst: true) }
         #expect(!next.hasLooked)
       }
       #expect(try added(queue) == [])

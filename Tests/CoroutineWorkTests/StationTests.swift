@@ -13,7 +13,7 @@ struct StationTests {
     try await withSchema(connections: 2) { db, schema in
       let other = try PostgresPool(address)
       defer { co_shield { try? other.close(drain: .zero) } }
-      let queue = WorkQueue<Task>("q", on: db, schema: schema, options: quick(lease: .seconds(15), attempts: 1))
+      let queue = WorkQueue<Task>("q", on: db, schema: schema, options: quick(lease: .seconds(24), attempts: 1))
       let seen = WorkQueue<Task>("q", on: other, schema: schema)
       let ids = try (0..<4).map { try queue.add(Task(number: $0), on: db).id }
       let (isHeld, mayEnd) = (Latch(2), Latch(1))
@@ -86,7 +86,7 @@ struct StationTests {
           try eventually { try queue.counts()[.completed] == 1 }
         }
         // The server's counts come late, so several windows. Each question is two transactions.
-        try co_timeout(.seconds(90)) {
+        try co_timeout(.seconds(300)) {
           var (before, count) = (try transactions(), Int.max)
           while count > 10 {
             try co_delay(.seconds(4))
@@ -103,7 +103,8 @@ struct StationTests {
     async throws
   {
     try await withSchema { db, schema in
-      var options = quick(lease: .seconds(5))
+      // Also the longest time between two looks.
+      var options = quick(lease: .seconds(10))
       options.poll = .seconds(3_600)
       options.usesNotifications = false
       let queue = WorkQueue<Task>("q", on: db, schema: schema, options: options)
@@ -154,7 +155,7 @@ struct StationTests {
           scope.launch { kind { try queue.schedule("s", .every(.seconds(3_600))) { _ in Task(number: 2) } } },
           scope.launch {
             kind {
-              try pool.lease(name, ttl: .seconds(3)) { _ in
+              try pool.lease(name, ttl: .seconds(15)) { _ in
                 isLeader.countDown()
                 try co_delay(.seconds(3_600))
               }
@@ -210,7 +211,10 @@ struct StationTests {
   @Test(arguments: Outage.allCases)
   func `a stop ends soon after its limit, also if the server does not answer`(outage: Outage) async throws {
     let cluster = try Cluster()
-    try await withPool(on: cluster) { db in
+    var options = PostgresPool.Options()
+    // What may be under way at the stop waits for as long.
+    options.cancelTimeout = .seconds(2)
+    try await withPool(options, on: cluster) { db in
       try Work.migrate(db)
       let queue = WorkQueue<Task>("q", on: db, options: quick())
       try db.transaction { t in try queue.enqueue(all: (0..<4).map { Task(number: $0) }, in: t) }
@@ -245,7 +249,10 @@ struct StationTests {
         try begun.wait()
         try co_await(leads)
         try co_blocking {
-          if outage == .ended { cluster.stop("immediate") } else { try cluster.run("kill -STOP \(all)") }
+          if outage == .ended { return cluster.stop("immediate") }
+          // First who makes others; one of these may end meanwhile.
+          let each = "for one in $(pgrep -P \(cluster.postmaster)); do kill -STOP $one 2>/dev/null; done"
+          try cluster.run("kill -STOP \(cluster.postmaster) || exit; \(each); true")
         }
         mayEnd.countDown()
         let start = ContinuousClock.now
@@ -253,7 +260,8 @@ struct StationTests {
         for job in jobs { try? job.join() }
         return ContinuousClock.now - start
       }
-      #expect(took < .seconds(9))
+      // Not as long as a connection, a lease or a limit of the server lasts; a busy machine may need some of it.
+      #expect(took < .seconds(25))
     }
   }
 
@@ -284,6 +292,7 @@ struct StationTests {
       let ends = JobEnds(db, schema: schema)
       let first = JobEnd(id: claimed[0].id, fence: claimed[0].fence, kind: .complete)
       let job: SQL = "\(identifier: schema).job"
+      let begun = ContinuousClock.now
       let locked = try db.transaction { t in
         try t.run("select 1 from \(job) where id = \(first.id) or waits for update")
         let locked = ends.send(first)
@@ -291,10 +300,17 @@ struct StationTests {
           let state = try co_await(ends.send(JobEnd(id: next.id, fence: next.fence, kind: .complete)))
           #expect(state == "completed")
         }
-        #expect(!locked.isSettled)
+        // Told that the row is locked after four seconds, which may pass on a busy machine.
+        #expect(!locked.isSettled || ContinuousClock.now - begun >= .seconds(4))
         return locked
       }
-      #expect(try co_await(locked) == "completed")
+      let end: String?
+      do { end = try co_await(locked) } catch let error as PostgresError
+        where error.sqlState == .lockNotAvailable && ContinuousClock.now - begun >= .seconds(4)
+      {
+        end = try co_await(ends.send(first))
+      }
+      #expect(end == "completed")
       // In a transaction of its own it waits.
       #expect(try table.end([first], db) == [:])
     }
@@ -339,12 +355,19 @@ struct StationTests {
     }
   }
 
+  /// The seconds for which this thread has had a processor.
+  private func processorTime() -> Double {
+    var time = timespec()
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time)
+    return Double(time.tv_sec) + Double(time.tv_nsec) / 1e9
+  }
+
   @Test func `thousands of queues are made in little time`() async throws {
     try await withSchema { db, schema in
-      let start = ContinuousClock.now
+      let start = processorTime()
       let queues = (0..<20_000).map { WorkQueue<Task>("q \($0)", on: db, schema: schema) }
       // Looked through for each new one, the others would take several times as long.
-      #expect(ContinuousClock.now - start < .seconds(30))
+      #expect(processorTime() - start < 30)
       #expect(queues.count == 20_000)
     }
   }

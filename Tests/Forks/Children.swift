@@ -6,6 +6,9 @@ struct Step: Sendable {
   let name: String
   let body: @Sendable () throws -> Bool
 
+  /// The time that a child has: a child that forks in its turn waits for a quiet moment, and for its own children.
+  static var seconds: UInt32 { 200 }
+
   init(_ name: String, _ body: @escaping @Sendable () throws -> Bool) {
     self.name = name
     self.body = body
@@ -22,10 +25,10 @@ struct Step: Sendable {
     return false
   }
 
-  /// Runs the body in a forked child, which has half a minute.
+  /// Runs the body in a forked child.
   func runInChild() -> Bool {
     Step.ofChild = self
-    let status = cts_in_child_with_sockets(30, { _ in Step.ofChild!.run() ? 0 : 1 }, nil)
+    let status = cts_in_child_with_sockets(Self.seconds, { _ in Step.ofChild!.run() ? 0 : 1 }, nil)
     if status != 0 { report("ended with \(status)") }
     return status == 0
   }

@@ -9,7 +9,7 @@ import Glibc
 func serve(_ address: SocketAddress, path: String?) throws -> Bool {
   let listener = try Listener.bind(address)
   var servers: [Int32] = []
-  while servers.count < 3, servers.last != 0 { servers.append(cts_fork_with_sockets(30)) }
+  while servers.count < 3, servers.last != 0 { servers.append(cts_fork_with_sockets(Step.seconds)) }
   if servers.last == 0 {
     let isServed = Step("a server of several") {
       try co_launch {
@@ -48,11 +48,11 @@ func serve(_ address: SocketAddress, path: String?) throws -> Bool {
 func becomeDaemon() -> Bool {
   var ends: [Int32] = [-1, -1]
   guard pipe(&ends) == 0 else { return false }
-  let first = cts_fork(30)
+  let first = cts_fork(Step.seconds)
   if first == 0 {
     setsid()
     let parent = getpid()
-    let second = cts_fork(30)
+    let second = cts_fork(Step.seconds)
     if second != 0 { _exit(second > 0 ? 0 : 1) }
     let works = Step("a daemon") {
       try co_launch {

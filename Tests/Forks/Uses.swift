@@ -12,11 +12,7 @@ nonisolated(unsafe) let generator = co_sequence(of: Int.self) { yield in
 }
 
 enum Forking {
-  static let child: pid_t = {
-    let child = cts_fork(30)
-    if child == 0 { alarm(10) }
-    return child
-  }()
+  static let child: pid_t = cts_fork(Step.seconds)
 }
 
 private enum Wanted {

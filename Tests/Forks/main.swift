@@ -60,7 +60,6 @@ func run(_ part: String) throws -> Bool {
     let own = co_signals([SIGUSR1])
     defer { own.close() }
     let child = Step("a refused child takes a signal") {
-      alarm(10)
       let signals = co_signals([SIGHUP])
       kill(getpid(), SIGHUP)
       while true {

@@ -182,13 +182,30 @@ for (name, body) in situations {
   co_launch(name: name, body)
   while CoroutineRuntime.snapshot().coroutines.contains(where: { $0.state != .waiting }) { sched_yield() }
 }
+
+/// All coroutines, once each has left its stack.
+///
+/// They count as waiting some instructions before that, and until then their stacks cannot be read.
+func parkedCoroutines() -> [CoroutineRuntime.Snapshot.Coroutine] {
+  while true {
+    let entries = CoroutineRuntime.snapshot(stacks: true).coroutines
+    if entries.allSatisfy({ $0.state == .waiting && !$0.isTorn }) { return entries }
+    sched_yield()
+  }
+}
+
 print("pid \(getpid())")
-for entry in CoroutineRuntime.snapshot(stacks: true).coroutines {
+for entry in parkedCoroutines() {
   print("\(entry.name ?? "child") \(entry.id): \(entry.stack.map { String($0, radix: 16) }.joined(separator: " "))")
 }
 if getenv("ZOO_RUNS") != nil {
-  co_launch(name: "runs") { while true {} }
-  while !CoroutineRuntime.snapshot().coroutines.contains(where: { $0.state == .running }) { sched_yield() }
+  let hasBegun = Promise<Void>()
+  co_launch(name: "runs") {
+    hasBegun.fulfill()
+    while true {}
+  }
+  // It counts as running some instructions before its thread is on its stack.
+  while !hasBegun.isSettled { sched_yield() }
 }
 print("ready")
 fflush(nil)

@@ -86,7 +86,8 @@ struct BlockingThreadTests {
     async throws
   {
     let (first, changed, next) = try await onCoroutine {
-      let pool = BlockingPool(limit: 1)
+      // One thread for all of them, also if the process stands still for seconds in between.
+      let pool = BlockingPool(limit: 1, idleTimeout: .seconds(600))
       let first = try pool.run { Change.see() }
       let changed = try pool.run {
         change.make()

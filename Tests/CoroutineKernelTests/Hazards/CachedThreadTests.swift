@@ -1,5 +1,6 @@
 import Coroutine
 import Dispatch
+import Glibc
 import Synchronization
 import Testing
 
@@ -18,13 +19,16 @@ private struct Threads: Sendable {
 
   /// Makes the first thread lock what the caller, on the second one, holds for some time more.
   func letFirstLock(_ lock: @escaping @Sendable () -> Void) {
+    let thread = Locked<pid_t>(0)
     first.execute {
+      thread.current = threadID()
       isAbout.signal()
       lock()
       hasLocked.signal()
     }
     isAbout.wait()
-    RealClock.block(for: .milliseconds(100))
+    // On a busy machine the thread may take long to come to the lock. It sleeps when it waits for it.
+    repeat { RealClock.block(for: .milliseconds(100)) } while !isAsleep(thread.current)
   }
 
   func run(_ body: @escaping @Sendable (Threads) throws -> Void) throws {

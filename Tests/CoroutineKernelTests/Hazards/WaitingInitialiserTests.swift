@@ -6,6 +6,7 @@ import Testing
 /// A value that is made at its first use, by code that waits until `mayEnd` and then continues on another thread.
 private enum Settings {
   static let mayEnd = Gate()
+  static let hasBegun = Flag()
   static let isMade = Flag()
   static let loop = Loop()
   static let other = HostedScheduler(loop)
@@ -19,6 +20,7 @@ private enum Settings {
   }()
 
   static func make() throws -> Int {
+    hasBegun.raise()
     try mayEnd.pass()
     try co_switch(to: other)
     isMade.raise()
@@ -82,6 +84,8 @@ struct WaitingInitialiserTests {
         let loops = [Loop(), Loop()]
         let (first, second) = (User(), User())
         _ = first.begin(on: HostedScheduler(loops[0])) { Settings.shared }
+        // Otherwise the second thread may be the first one there.
+        while !Settings.hasBegun.isRaised { sched_yield() }
         _ = second.begin(on: HostedScheduler(loops[1])) { Settings.shared }
         while !second.isBlocked { sched_yield() }
         Settings.mayEnd.open()

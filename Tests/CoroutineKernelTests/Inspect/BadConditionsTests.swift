@@ -27,13 +27,13 @@ struct BadConditionsTests {
     await #expect(processExitsWith: .success) {
       let gate = Gate()
       for _ in 0..<20 { co_launch(name: "parked") { try gate.pass() } }
-      settle(20)
+      settle(20, stacks: false)
       CoroutineRuntime.onDeadlock { _ in }
       CoroutineRuntime.onStall { _ in }
       CoroutineRuntime.startRecording(filesIn: "/nowhere")
       // A thread that has just begun may hold a lock of Swift's runtime.
       while !cts_may_fork() { sched_yield() }
-      let code = cts_in_child(30, { _ in BadConditionsTests.asksEverything() ? 7 : 8 }, nil)
+      let code = cts_in_child(300, { _ in BadConditionsTests.asksEverything() ? 7 : 8 }, nil)
       #expect(code == 7, "\(code)")
     }
   }
@@ -44,10 +44,14 @@ struct BadConditionsTests {
       try await co_launch {}.value
       CoroutineRuntime.startRecording(filesIn: "/nowhere")
       while !cts_may_fork() { sched_yield() }
-      let start = Clock.now
-      #expect(cts_in_child(30, { _ in abort() }, nil) == -SIGABRT)
-      // It would wait for five seconds.
-      #expect(Clock.now - start < 4_000_000_000)
+      // Each would wait for five seconds. One of many is enough: the machine may stop for as long.
+      var isQuick = false
+      for _ in 0..<20 where !isQuick {
+        let start = Clock.now
+        #expect(cts_in_child(300, { _ in abort() }, nil) == -SIGABRT)
+        isQuick = Clock.now - start < 4_000_000_000
+      }
+      #expect(isQuick)
     }
   }
 
@@ -69,7 +73,7 @@ struct BadConditionsTests {
   @Test(.enabled(if: !isSanitized), arguments: [true, false])
   func `a crash ends the process by its own signal, also if nothing reads standard error`(isFull: Bool) async {
     await #expect(processExitsWith: .signal(SIGABRT)) { [isFull] in
-      alarm(60)
+      alarm(300)
       BadConditionsTests.breakStandardError(isFull: isFull)
       _ = try await co_launch(name: "gives up") { () -> Int in abort() }.value
     }
@@ -77,7 +81,7 @@ struct BadConditionsTests {
 
   @Test(.enabled(if: !isSanitized)) func `stalls are helped with, also if nothing reads standard error`() async {
     await #expect(processExitsWith: .success) {
-      alarm(60)
+      alarm(300)
       setenv("COROUTINE_WORKERS", "1", 1)
       let whole = dup(STDERR_FILENO)
       BadConditionsTests.breakStandardError(isFull: true)
@@ -101,7 +105,7 @@ struct BadConditionsTests {
     await #expect(processExitsWith: .success) {
       let gate = Gate()
       for _ in 0..<20 { co_launch(name: "parked") { try gate.pass() } }
-      settle(20)
+      settle(20, stacks: false)
       var kept = [UInt8](repeating: 1, count: 1 << 20)
       var limit = rlimit(rlim_cur: 1 << 20, rlim_max: .max)
       getrlimit(__rlimit_resource_t(RLIMIT_AS.rawValue), &limit)

@@ -96,7 +96,7 @@ struct DumpTests {
   @Test func `can be taken while queues come and go`() async {
     // The alarm ends a process that hangs.
     await #expect(processExitsWith: .success) {
-      alarm(250)
+      alarm(550)
       let over = Flag()
       let busy = (0..<3).map { number in
         co_launch {
@@ -141,7 +141,7 @@ struct DumpTests {
         // The line of the one coroutine is the last: once it is there, the dump has been written.
         var text = ""
         while !text.contains("DumpTests.swift:") || !text.hasSuffix("\n") {
-          try await onCoroutine { try co_timeout(.seconds(60)) { try co_untilReadable(pipe.reader) } }
+          try await onCoroutine { try co_timeout(.seconds(300)) { try co_untilReadable(pipe.reader) } }
           while let byte = pipe.get() { text.unicodeScalars.append(Unicode.Scalar(byte)) }
         }
         #expect(text.contains("seen by signal"))
@@ -155,7 +155,7 @@ struct DumpTests {
   @Test func `is written at SIGUSR2 while no queue has a thread left`() async {
     // The alarm ends a process in which none is written.
     await #expect(processExitsWith: .exitCode(7)) {
-      alarm(100)
+      alarm(550)
       var ends: [Int32] = [-1, -1]
       guard pipe(&ends) == 0 else { exit(1) }
       CoroutineRuntime.dumpOnSignal()

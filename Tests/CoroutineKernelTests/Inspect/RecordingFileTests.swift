@@ -1,3 +1,4 @@
+import CTestSupport
 import Foundation
 import Testing
 
@@ -14,11 +15,15 @@ struct RecordingFileTests {
       [path = folder.path as String] in
       CoroutineRuntime.startRecording(bytesPerWorker: 1 << 14, filesIn: path)
       for number in 1...6 {
-        let stall = firstStall { co_launch(name: "hog") { stallForAWhile() } }
+        let isOver = Flag()
+        let stall = firstStall { co_launch(name: "hog") { while !isOver.isRaised {} } }
         #expect(stall.coroutine?.contains("hog") == true)
         while number <= 4, !Folder(path).names.contains("coroutine-\(getpid())-stall-\(number).json") { sched_yield() }
+        isOver.raise()
         while CoroutineRuntime.liveCount > 0 { await Task.yield() }
       }
+      // The thread that has given a file its name writes the line after that.
+      while !cts_other_threads_sleep() { sched_yield() }
       #expect(Folder(path).names.count == 4, "\(Folder(path).names)")
     }
     let text = String(decoding: try #require(result).standardErrorContent, as: UTF8.self)
@@ -93,10 +98,9 @@ struct RecordingFileTests {
     await #expect(processExitsWith: .success) { [path = folder.path as String] in
       CoroutineRuntime.startRecording(filesIn: path)
       CoroutineRuntime.stopRecording()
-      _ = firstStall { co_launch { stallForAWhile() } }
-      while CoroutineRuntime.liveCount > 0 { await Task.yield() }
+      await stall()
       CoroutineRuntime.startRecording()
-      _ = firstStall { co_launch { stallForAWhile() } }
+      await stall()
       #expect(Folder(path).names.isEmpty)
     }
     #expect(folder.names.isEmpty)
@@ -109,7 +113,11 @@ private final class Folder {
   private let isOwned: Bool
 
   init() throws {
-    path = FileManager.default.temporaryDirectory.appending(path: "coroutine-recordings-\(UUID())").path()
+    // In memory where possible: a thread with a fatal signal waits for its file for five seconds at most, and a slow
+    // disk may take as long.
+    let isInMemory = FileManager.default.isWritableFile(atPath: "/dev/shm")
+    let place = isInMemory ? URL(filePath: "/dev/shm/") : FileManager.default.temporaryDirectory
+    path = place.appending(path: "coroutine-recordings-\(UUID())").path()
     isOwned = true
     try FileManager.default.createDirectory(atPath: path, withIntermediateDirectories: true)
   }
@@ -133,8 +141,10 @@ private final class Folder {
   }
 }
 
-/// Keeps the thread longer than `firstStall` waits for.
-private func stallForAWhile() {
-  let end = Clock.ofThread + 200_000_000
-  while Clock.ofThread < end {}
+/// Has a coroutine keep its thread until that is reported, and returns when it has ended.
+private func stall() async {
+  let isOver = Flag()
+  _ = firstStall { co_launch { while !isOver.isRaised {} } }
+  isOver.raise()
+  while CoroutineRuntime.liveCount > 0 { await Task.yield() }
 }

@@ -47,7 +47,8 @@ struct RecordingTests {
         await withCheckedContinuation { continuation in waiting.withLock { $0 = continuation } }
         _ = try? await co_launch {}.value
       }
-      while waiting.current == nil || WorkerPool.shared.workers.contains(where: \.runsSwiftJob) { sched_yield() }
+      // Until the drain has ended: the event of the Task's suspension comes after the part no longer counts as running.
+      while waiting.current == nil || WorkerPool.shared.workers.contains(where: { !$0.inbox.isIdle }) { sched_yield() }
       waiting.current?.resume()
       await task.value
       CoroutineRuntime.stopRecording()
@@ -120,7 +121,7 @@ struct RecordingTests {
       CoroutineRuntime.startRecording()
       let queue = DispatchQueue(label: "recorded.count")
       // The driver of two that always yield, which must poll in between.
-      let (isDue, limit) = (Locked(false), ContinuousClock.now + .seconds(60))
+      let (isDue, limit) = (Locked(false), ContinuousClock.now + .seconds(500))
       let yielding = (0..<2).map { _ in
         co_launch(on: queue) { while !isDue.current, ContinuousClock.now < limit { try co_yield() } }
       }

@@ -139,7 +139,8 @@ struct RunningStackTests {
         guard entry.id == parked.id else { return }
         // The walk has passed the other one, which now goes on.
         isOver.raise()
-        while SnapshotReader.value(of: InspectedJob(hog)).state != .waiting { sched_yield() }
+        // It waits some instructions before it has left its stack, and then its stack cannot be read.
+        while !hog.isParked { sched_yield() }
       }
       return entries
     }

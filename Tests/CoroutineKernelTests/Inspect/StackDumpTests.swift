@@ -129,6 +129,8 @@ struct StackDumpTests {
     let gate = Gate()
     let jobs = (0..<600).map { _ in co_launch(name: name) { try gate.pass() } }
     let id = jobs[0].id
+    // One that has run for 50 ms has a thread, and what that does: it may lose the processor while it runs.
+    while !jobs[0].record.seemsWaiting { await Task.yield() }
     var (data, parts) = (Data(), 0)
     CoroutineRuntime.snapshotJSON(stacks: true) {
       data.append(contentsOf: $0)

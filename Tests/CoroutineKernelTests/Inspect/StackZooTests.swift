@@ -8,20 +8,25 @@ import Testing
 @Suite("A zoo of parked coroutines", .timeLimit(.minutes(10)), .enabled(if: !isSanitized))
 struct StackZooTests {
   /// Runs gdb on a process or a program, and returns what it has printed.
-  private static func gdb(_ arguments: [String], _ commands: [String]) throws -> String {
-    let process = Process()
-    let output = Pipe()
-    process.executableURL = URL(filePath: "/usr/bin/env")
-    process.arguments =
-      ["gdb", "-q", "-nx", "-batch", "-iex", "add-auto-load-safe-path /", "-iex", "set debuginfod enabled off"]
-      + arguments + commands.flatMap { ["-ex", $0] }
-    process.standardOutput = output
-    process.standardError = FileHandle.nullDevice
-    process.standardInput = FileHandle.nullDevice
-    try process.run()
-    let text = String(decoding: output.fileHandleForReading.readDataToEndOfFile(), as: UTF8.self)
-    process.waitUntilExit()
-    return text
+  ///
+  /// It takes long on a slow machine, and is waited for on a thread of its own: the other tests need the threads of the
+  /// Tasks, which are few.
+  private static func gdb(_ arguments: [String], _ commands: [String]) async throws -> String {
+    try await onOwnThread {
+      let process = Process()
+      let output = Pipe()
+      process.executableURL = URL(filePath: "/usr/bin/env")
+      process.arguments =
+        ["gdb", "-q", "-nx", "-batch", "-iex", "add-auto-load-safe-path /", "-iex", "set debuginfod enabled off"]
+        + arguments + commands.flatMap { ["-ex", $0] }
+      process.standardOutput = output
+      process.standardError = FileHandle.nullDevice
+      process.standardInput = FileHandle.nullDevice
+      try process.run()
+      let text = String(decoding: output.fileHandleForReading.readDataToEndOfFile(), as: UTF8.self)
+      process.waitUntilExit()
+      return text
+    }
   }
 
   /// Prints, for each coroutine, the return addresses of the frames that gdb sees, without those of inlined functions,
@@ -93,14 +98,14 @@ struct StackZooTests {
   }
 
   /// Without any symbol in the program, and from a core where the kernel writes one.
-  @Test func `gdb lists the coroutines of a stripped program, and of its core`() throws {
+  @Test func `gdb lists the coroutines of a stripped program, and of its core`() async throws {
     let folder = FileManager.default.temporaryDirectory.appending(path: "coroutine-zoo-core-\(getpid())")
     try FileManager.default.createDirectory(at: folder, withIntermediateDirectories: true)
     defer { try? FileManager.default.removeItem(at: folder) }
     let zoo = try Zoo(stripped: "-s", in: folder)
     let count = zoo.text.split(separator: "\n").compactMap(Self.parse).count
     #expect(count >= 33)
-    let live = try Self.gdb(["-p", "\(zoo.process.processIdentifier)"], ["info coroutines", "coroutine all bt"])
+    let live = try await Self.gdb(["-p", "\(zoo.process.processIdentifier)"], ["info coroutines", "coroutine all bt"])
     // Where no process may look into another one, there is nothing to compare with.
     let mayLook = live.contains("coroutines with a stack")
     #expect(!mayLook || live.contains("\(count) of \(count) coroutines with a stack"), "\(live)")
@@ -110,11 +115,12 @@ struct StackZooTests {
     let files = try FileManager.default.contentsOfDirectory(atPath: folder.path())
     guard let core = files.first(where: { $0.hasPrefix("core") }) else { return }
     let arguments = [zoo.program.path(), folder.appending(path: core).path()]
-    let printed = try Self.gdb(arguments, ["info coroutines", "coroutine all bt"])
+    let printed = try await Self.gdb(arguments, ["info coroutines", "coroutine all bt"])
     #expect(printed.contains("\(count) of \(count) coroutines with a stack"), "\(printed)")
   }
 
-  @Test func `gdb's backtrace has readable names and no frame of a thread, and a running coroutine its thread`() throws
+  @Test func `gdb's backtrace has readable names and no frame of a thread, and a running coroutine its thread`()
+    async throws
   {
     let zoo = try Zoo(stripped: "-g", runs: true)
     let lazy = try #require(zoo.text.split(separator: "\n").compactMap(Self.parse).first { $0.name == "lazy" })
@@ -122,7 +128,7 @@ struct StackZooTests {
       "coroutine \(lazy.id) bt", "echo \\nrunning:\\n", "info coroutines runs",
       "python [gdb.execute('coroutine %d bt' % c.id) for c in list(coroutines()) if c.stack == 0]",
     ]
-    let printed = try Self.gdb(["-p", "\(zoo.process.processIdentifier)"], commands)
+    let printed = try await Self.gdb(["-p", "\(zoo.process.processIdentifier)"], commands)
     zoo.end()
     // Where no process may look into another one, there is nothing to compare with.
     guard printed.contains("coroutines with a stack") else { return }
@@ -139,16 +145,16 @@ struct StackZooTests {
   /// gcore alone gives up a mapping at the first guard.
   ///
   /// Once in some tens of layouts it gives up one that has more than stacks; another process has another layout.
-  @Test func `a core that gdb writes has the coroutines`() throws {
+  @Test func `a core that gdb writes has the coroutines`() async throws {
     for attempt in 1...3 {
       let zoo = try Zoo(stripped: "-g")
       let count = zoo.text.split(separator: "\n").compactMap(Self.parse).count
       let core = FileManager.default.temporaryDirectory.appending(path: "coroutine-zoo-gcore-\(getpid())")
       defer { try? FileManager.default.removeItem(at: core) }
-      let written = try Self.gdb(["-p", "\(zoo.process.processIdentifier)"], ["coroutine gcore \(core.path())"])
+      let written = try await Self.gdb(["-p", "\(zoo.process.processIdentifier)"], ["coroutine gcore \(core.path())"])
       defer { zoo.end() }
       guard written.contains("pages of stacks written into it") else { return }
-      let printed = try Self.gdb([zoo.program.path(), core.path()], ["info coroutines", "coroutine all bt"])
+      let printed = try await Self.gdb([zoo.program.path(), core.path()], ["info coroutines", "coroutine all bt"])
       let isWhole = printed.contains("\(count) of \(count) coroutines with a stack") && printed.contains("park")
       if isWhole { return }
       #expect(attempt < 3, "\(printed)")
@@ -177,7 +183,7 @@ struct StackZooTests {
     #expect(process.terminationStatus == 0 && text.contains("ERROR SUMMARY: 0 errors"), "\(text)")
   }
 
-  @Test func `nearly all stacks are equal to gdb's, frame for frame, and no frame is false`() throws {
+  @Test func `nearly all stacks are equal to gdb's, frame for frame, and no frame is false`() async throws {
     // Without debug information, which gdb would read for ten seconds: the tables for unwinding stay.
     let zoo = try Zoo(stripped: "-g")
     let (text, number) = (zoo.text, zoo.process.processIdentifier)
@@ -185,7 +191,7 @@ struct StackZooTests {
     let file = FileManager.default.temporaryDirectory.appending(path: "coroutine-zoo-\(number).py")
     try Self.script.write(to: file, atomically: true, encoding: .utf8)
     defer { try? FileManager.default.removeItem(at: file) }
-    let printed = try Self.gdb(["-p", "\(number)"], ["source \(file.path())", "info coroutines"])
+    let printed = try await Self.gdb(["-p", "\(number)"], ["source \(file.path())", "info coroutines"])
     zoo.end()
 
     var theirs: [UInt64: [String]] = [:]

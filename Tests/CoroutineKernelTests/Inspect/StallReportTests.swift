@@ -57,7 +57,8 @@ struct StallReportTests {
       let isOver = Flag()
       let job = co_launch(name: "worker") {
         for _ in 0..<2 { do { try co_delay(.seconds(600)) } catch {} }
-        RealClock.block(for: .milliseconds(200))
+        // Until the sleep was seen: a slow machine's watchdog may come late.
+        repeat { RealClock.block(for: .milliseconds(200)) } while stalls.current.isEmpty
         while !isOver.isRaised { do { try co_delay(.seconds(600)) } catch {} }
       }
       settle(1)

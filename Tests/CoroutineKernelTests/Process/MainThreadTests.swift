@@ -26,13 +26,15 @@ struct MainThreadTests {
 
   // More than a second of the real clock, after which the wait looks whether the queue is served.
   @Test(.tags(.realClock)) func `ends with the coroutine, also where the process may not poll`() async throws {
-    #expect(try await run("no poll").status == 7)
+    let (status, said) = try await run("no poll")
+    #expect(status == 7, "\(said)")
   }
 
   // What looks for leaks at the end polls.
   private static let command = "export ASAN_OPTIONS=detect_leaks=0; exec \"$0\" \"$1\" 2>\"$2\""
 
-  /// Runs the program; returns its status, and what it has written to standard error.
+  /// Runs the program; returns its status, and the lines that it has written to standard error, but for those about
+  /// stalls: a coroutine keeps its thread for long where a page of memory comes from a slow disk.
   private func run(_ way: String) async throws -> (status: Int32, said: String) {
     let file = FileManager.default.temporaryDirectory.appending(path: "main-thread-\(UUID())")
     defer { try? FileManager.default.removeItem(at: file) }
@@ -41,6 +43,7 @@ struct MainThreadTests {
       let child = try #require(spawn("/bin/sh", "-c", Self.command, program, way, file.path))
       return try co_blocking { cts_end_of(child) }
     }
-    return (status, try String(contentsOf: file, encoding: .utf8))
+    let lines = try String(contentsOf: file, encoding: .utf8).split(separator: "\n")
+    return (status, lines.filter { !$0.contains("without a suspension") }.joined(separator: "\n"))
   }
 }

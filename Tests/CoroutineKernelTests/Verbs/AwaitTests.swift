@@ -95,9 +95,10 @@ struct AwaitTests {
       let taskSawIt = Gate()
       let job = co_launch {
         try co_await {
-          try await withTaskCancellationHandler {
+          // Only after Task.isCancelled: a handler whose operation has ended before it is called is not called.
+          await withTaskCancellationHandler {
             started.open()
-            try await Task.sleep(for: .seconds(3600))
+            while taskSawIt.isPending { await Task.yield() }
           } onCancel: {
             taskSawIt.open()
           }

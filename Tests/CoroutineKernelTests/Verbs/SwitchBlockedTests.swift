@@ -264,10 +264,9 @@ struct SwitchBlockedTests {
 
   @Test func `the dump says what the coroutine waits for`() async throws {
     let blocked = try await BlockedQueue()
-    let job = co_launch(on: taggedQueue("home"), name: "moving house") { try co_switch(to: blocked.queue) }
-    while !CoroutineRuntime.dump().contains("\"moving house\" waiting to continue on another queue") {
-      await Task.yield()
-    }
+    let home = taggedQueue("home")
+    let job = co_launch(on: home, name: "moving house") { try co_switch(to: blocked.queue) }
+    while !dump(of: home).contains("\"moving house\" waiting to continue on another queue") { await Task.yield() }
     blocked.release()
     try await job.value
   }

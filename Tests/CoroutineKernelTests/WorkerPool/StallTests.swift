@@ -74,10 +74,19 @@ struct StallTests {
     await #expect(processExitsWith: .success) { [isOnOtherThread] in
       ThreadStack.patience.store(30_000_000_000, ordering: .relaxed)
       let pool = ownWorkers("static let")
-      let first = co_launch(on: pool.workers[0].currentQueue, name: "first") { Waiting.value }
-      while !first.record.seemsWaiting { sched_yield() }
+      let (worker, place) = (pool.workers[0], pool.workers[isOnOtherThread ? 1 : 0])
+      let isThere = Flag()
+      let first = co_launch(on: worker.currentQueue, name: "first") {
+        try go(to: worker)
+        isThere.raise()
+        return Waiting.value
+      }
+      while !isThere.isRaised || !first.record.seemsWaiting { sched_yield() }
       let reports = Reports(after: .milliseconds(20))
-      co_launch(on: pool.workers[isOnOtherThread ? 1 : 0].currentQueue, name: "second") { Waiting.value }
+      co_launch(on: place.currentQueue, name: "second") {
+        try go(to: place)
+        return Waiting.value
+      }
       let stall = reports.first()
       check(
         stall.coroutine?.contains("second") == true,
@@ -95,6 +104,7 @@ struct StallTests {
       let reports = Reports(after: .milliseconds(20))
       co_launch(name: "first") { Computed.value }
       let stall = reports.first()
+      Computed.isOver.raise()
       check(stall.activity == .computing, !stall.description.contains("swift_once"))
     }
   }
@@ -167,13 +177,14 @@ struct StallTests {
       let isOver = Flag()
       for _ in 0..<3 { startThread { while !isOver.isRaised {} } }
       let used = co_launch(name: "hog") {
+        // Without the lock of the reports: a sleep in it would count as well.
         let start = Clock.ofThread
-        while reports.all.isEmpty {}
+        while !isOver.isRaised {}
         return Clock.ofThread - start
       }
       let stall = reports.first()
-      let most = Duration.nanoseconds(Int64(try await used.value))
       isOver.raise()
+      let most = Duration.nanoseconds(Int64(try await used.value))
       check(stall.activity == .computing, stall.duration > .milliseconds(20), stall.duration <= most)
     }
   }
@@ -407,7 +418,9 @@ struct StallTests {
 }
 
 private enum Computed {
-  static let value: Void = spin(200)
+  static let isOver = Flag()
+  /// Until the test has seen the report, however late the watchdog looks.
+  static let value: Void = spin(until: isOver)
 }
 
 private enum Waiting {
@@ -436,6 +449,17 @@ private final class Reports: Sendable {
 private func spin(_ milliseconds: UInt64) {
   let end = Clock.ofThread + milliseconds * 1_000_000
   while Clock.ofThread < end {}
+}
+
+/// Uses the processor until the flag is raised.
+@inline(never)
+private func spin(until flag: Flag) {
+  while !flag.isRaised {}
+}
+
+/// Suspends until the running coroutine is on `worker`: another worker may have taken it over.
+private func go(to worker: Scheduler) throws {
+  while !worker.isRunningHere { try co_switch(to: worker.currentQueue!) }
 }
 
 /// Reads from a pipe into which nobody writes.

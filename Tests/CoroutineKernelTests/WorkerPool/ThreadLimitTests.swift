@@ -86,7 +86,7 @@ struct ThreadLimitTests {
 
   @Test func `runs the Tasks that came meanwhile when a later one finds a thread`() async {
     await #expect(processExitsWith: .success) {
-      alarm(60)
+      alarm(300)
       setenv("COROUTINE_WORKERS", "2", 1)
       #expect(CoroutineRuntime.runTasksOnWorkers())
       refuseThreads()
@@ -102,7 +102,7 @@ struct ThreadLimitTests {
   /// Neither the second worker nor the watchdog gets one.
   @Test func `runs each Task by the one worker that has a thread`() async {
     await #expect(processExitsWith: .success) {
-      alarm(60)
+      alarm(300)
       setenv("COROUTINE_WORKERS", "2", 1)
       #expect(CoroutineRuntime.runTasksOnWorkers())
       let granted = Atomic<Int>(0)

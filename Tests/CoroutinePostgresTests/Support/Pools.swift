@@ -16,11 +16,11 @@ extension Cluster {
     try self.init(lines: lines + settings, port: Self.freePort())
   }
 
+  /// A port that nobody else gets here while this process lives: a server takes it seconds later, and at each start.
   static func freePort() throws -> Int {
     // Below those that the kernel gives to clients: other tests have thousands while the server is made.
     for port in (10_000..<32_000).shuffled().prefix(100) {
-      let socket = socket(AF_INET, Int32(SOCK_STREAM.rawValue), 0)
-      defer { close(socket) }
+      let socket = socket(AF_INET, Int32(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue), 0)
       var address = sockaddr_in()
       address.sin_family = sa_family_t(AF_INET)
       address.sin_port = UInt16(port).bigEndian
@@ -30,21 +30,33 @@ extension Cluster {
           bind(socket, $0, socklen_t(MemoryLayout<sockaddr_in>.size)) == 0
         }
       }
-      if isFree { return port }
+      if isFree {
+        // It stays bound: who asks for a port finds this one taken. A server listens there nevertheless, since it sets
+        // the same option.
+        var isShared: Int32 = 1
+        setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &isShared, socklen_t(MemoryLayout<Int32>.size))
+        return port
+      }
+      close(socket)
     }
     throw POSIXError(.EADDRINUSE)
   }
 }
 
 /// Runs `body` in a coroutine, with a pool on the shared cluster that is closed afterwards.
+///
+/// A machine that stands still for seconds costs no connection: the usual time for the answer to a cancellation, a
+/// rollback or a reset is a minute here.
 func withPool<R: Sendable>(
   _ options: PostgresPool.Options = .init(),
   on cluster: Cluster? = nil,
   _ body: @escaping @Sendable (PostgresPool) throws -> R
 ) async throws -> R {
   let cluster = try cluster ?? Cluster.shared.get()
-  return try await co_launch {
-    let pool = try PostgresPool(cluster.address, options: options)
+  var patient = options
+  if patient.cancelTimeout == PostgresPool.Options().cancelTimeout { patient.cancelTimeout = .seconds(60) }
+  return try await co_launch { [patient] in
+    let pool = try PostgresPool(cluster.address, options: patient)
     defer { co_shield { try? pool.close(drain: .zero) } }
     return try body(pool)
   }.value

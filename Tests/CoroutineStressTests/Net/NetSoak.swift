@@ -34,6 +34,11 @@ final class NetSoak: Sendable {
   let findings = SoakGuarded([String]())
   let number = Atomic(0)
 
+  /// Whether each kind of conversation has ended, and `count` of all kinds together.
+  func haveEnded(_ count: Int) -> Bool {
+    ended.with { $0.count == Ending.allCases.count && $0.values.reduce(0, +) >= count }
+  }
+
   func find(_ text: String) { findings.with { if $0.count < 20 { $0.append(text) } } }
 
   // MARK: the clients

@@ -23,7 +23,7 @@ struct NetSoakTests {
     let soak = NetSoak()
     let crowd = seconds == nil ? 40 : 2_000
     let before = try await Self.run(soak, crowd: crowd, for: .seconds(min(seconds ?? 0.3, 10)))
-    let after = try await Self.run(soak, crowd: crowd, for: .seconds(seconds ?? 1))
+    let after = try await Self.run(soak, crowd: crowd, for: .seconds(seconds ?? 1), like: before)
     let ended = soak.ended.with { $0 }
     if seconds != nil {
       print("ended: \(ended.sorted { $0.key.rawValue < $1.key.rawValue }.map { "\($0.key) \($0.value)" })")
@@ -42,7 +42,7 @@ struct NetSoakTests {
     let first = try await Self.connect(1_000)
     let (clock, answered) = (ContinuousClock(), Census())
     let start = clock.now
-    let after = try await Self.connect(most, answered)
+    let after = try await Self.connect(most, answered, like: first)
     if seconds != nil { print("\(most) connections in \(clock.now - start)\nfirst: \(first)\nat the end: \(after)") }
     #expect(answered.now == most)
     Self.compare(first, after)
@@ -55,7 +55,7 @@ struct NetSoakTests {
   /// no measure: kept stacks, and pages that malloc keeps, have as much as was in use at once.
   private static func compare(_ before: Holdings, _ after: Holdings) {
     #expect(after.coroutines == before.coroutines, "\(before) became \(after)")
-    #expect(after.descriptors == before.descriptors, "\(before) became \(after)")
+    #expect(after.descriptors <= before.descriptors, "\(before) became \(after)")
     let sanitizers = CCO_ADDRESS_SANITIZER.rawValue | CCO_THREAD_SANITIZER.rawValue
     guard cco_compiled_sanitizers() & sanitizers == 0 else { return }
     let threads = max(0, after.threads - before.threads)
@@ -66,7 +66,14 @@ struct NetSoakTests {
   // MARK: the rounds
 
   /// Lets `crowd` clients talk, one conversation after the other, and returns what the process holds afterwards.
-  private static func run(_ soak: NetSoak, crowd: Int, for time: Duration) async throws -> Holdings {
+  ///
+  /// For longer than `time` where the machine comes to few conversations: each kind must come, and all clients be busy.
+  private static func run(
+    _ soak: NetSoak,
+    crowd: Int,
+    for time: Duration,
+    like before: Holdings? = nil
+  ) async throws -> Holdings {
     var options = Server.Options()
     options.listener.reusePort = true
     options.onError = { error, address in soak.judge(error, address) }
@@ -74,19 +81,24 @@ struct NetSoakTests {
     try await withServer(options, serve) { address in
       let clock = ContinuousClock()
       let end = clock.now + time
+      let least = soak.ended.with { $0.values.reduce(0, +) } + 4 * crowd
       try co_scope { scope in
         for number in 0..<crowd {
           scope.launch {
-            while clock.now < end { try soak.converse(with: loopback(number, address)) }
+            while clock.now < end || !soak.haveEnded(least) { try soak.converse(with: loopback(number, address)) }
           }
         }
       }
     }
-    return await settled()
+    return await settled(like: before)
   }
 
   /// Opens, uses and closes `count` connections, 64 at once.
-  private static func connect(_ count: Int, _ answered: Census = Census()) async throws -> Holdings {
+  private static func connect(
+    _ count: Int,
+    _ answered: Census = Census(),
+    like before: Holdings? = nil
+  ) async throws -> Holdings {
     let started = Census()
     let echo: @Sendable (Connection) throws -> Void = { try $0.write(try $0.read(upTo: 1)) }
     try await withServer(Server.Options(), echo) { address in
@@ -107,7 +119,7 @@ struct NetSoakTests {
         }
       }
     }
-    return await settled()
+    return await settled(like: before)
   }
 
   private static func withServer(
@@ -135,11 +147,11 @@ struct NetSoakTests {
 
   /// What the process holds when the last coroutine's stack is free.
   ///
-  /// A job's value may be there a moment before that. If something leaks, the count never comes back: the last look
-  /// decides.
-  private static func settled() async -> Holdings {
+  /// A job's value may be there a moment before that, and the watchdog, or Dispatch, may have a file of /proc open for
+  /// a moment. If something leaks, the count never comes back: the last look decides.
+  private static func settled(like before: Holdings?) async -> Holdings {
     var (holdings, looks) = (Holdings.now, 0)
-    while holdings.coroutines > 0, looks < 10_000 {
+    while holdings.coroutines > 0 || holdings.descriptors > before?.descriptors ?? .max, looks < 10_000 {
       await Task.yield()
       (holdings, looks) = (Holdings.now, looks + 1)
     }

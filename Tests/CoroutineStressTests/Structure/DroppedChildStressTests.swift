@@ -1,5 +1,6 @@
 import Coroutine
 import Dispatch
+import Glibc
 import Synchronization
 import Testing
 
@@ -23,21 +24,25 @@ struct DroppedChildStressTests {
       let objects = Census()
       for queue in blocked { queue.suspend() }
       let (launched, go) = (Promise<Scope>(), Census())
-      let kind = random.next() % 4
+      // So that both ends come on any machine: in some rounds a child begins before the cancellation, in some none.
+      let certain = round % 8 < 2 ? round % 8 : nil
+      let (begun, cancelled) = (Census(), Census())
+      let kind = certain == nil ? random.next() % 4 : 1
       let (rest, pause) = (Int(random.next() % 64), Int(random.next() % 64))
       let owner = co_launch {
-        try Self.open(blocked, objects, launched, go, isDeadline: kind == 0)
+        try Self.open(blocked, objects, launched, go, begun, isDeadline: kind == 0)
       }
       let scope = try await launched.value
       try await onThreads(2) { thread in
         go.change()
         for _ in 0..<(thread == 0 ? rest : pause) { _ = objects.now }
         if thread == 0 {
+          while certain == 1, cancelled.now == 0 { sched_yield() }
           for queue in blocked { queue.resume() }
-        } else if kind == 1 {
-          scope.cancel(Mark(number: round))
-        } else if kind > 1 {
-          owner.cancel(Mark(number: round))
+        } else {
+          while certain == 0, begun.now == 0 { sched_yield() }
+          if kind == 1 { scope.cancel(Mark(number: round)) } else if kind > 1 { owner.cancel(Mark(number: round)) }
+          cancelled.change()
         }
       }
       let tally = try await owner.value
@@ -55,6 +60,7 @@ struct DroppedChildStressTests {
     _ objects: Census,
     _ launched: Promise<Scope>,
     _ go: Census,
+    _ begun: Census,
     isDeadline: Bool
   ) throws -> Tally {
     try withUnsafeTemporaryAllocation(of: Int.self, capacity: size) { words in
@@ -66,6 +72,7 @@ struct DroppedChildStressTests {
           let held = objects.citizen()
           scope.launch(on: blocked[index % 2]) {
             held.use()
+            begun.change()
             words[index] += 1
             if index.isMultiple(of: 3) { try co_yield() }
             words[index] += 1

@@ -1,6 +1,7 @@
 import CTestSupport
 import Dispatch
 import Glibc
+import Synchronization
 import Testing
 
 @testable import Coroutine
@@ -75,6 +76,8 @@ struct KeptThreadStressTests {
     #expect(sent.now == pairs * rounds, "\(stress.replay)")
     // Otherwise nothing was to be seen here.
     #expect(free.now > 0, "\(stress.replay)")
+    // The spare workers are the watchdog's as long as it looks.
+    while pool.watching.load(ordering: .sequentiallyConsistent) { await Task.yield() }
     let workers = pool.workers + pool.spares
     #expect(workers.allSatisfy { $0.keepers == 0 && $0.readyQueue.pointee.marks & ReadyQueue.kept == 0 })
   }

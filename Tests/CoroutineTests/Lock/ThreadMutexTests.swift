@@ -211,6 +211,7 @@ struct ThreadMutexTests {
       while !cts_may_fork() { sched_yield() }
       let looked = cts_in_child(60, { _ in orphaned.withLockIfFree { _ in 1 } == nil ? 0 : 2 }, nil)
       precondition(looked == 0, "\(looked)")
+      while !cts_may_fork() { sched_yield() }
       let code = cts_in_child(60, { _ in orphaned.withLock { _ in 0 } }, nil)
       // Ended by a trap, and not by the alarm.
       precondition(code < 0 && code != -SIGALRM && code != -1_000, "\(code)")

@@ -42,8 +42,10 @@ struct PinnedTests {
     let pool = ownWorkers("nesting", count: 1)
     let seen = try await onCoroutine(on: pool.workers[0].currentQueue) {
       func state() -> [Int] {
-        let job = Carrier.current!.pointee.job!
-        return [job.keepsThread ? 1 : 0, pool.workers[0].keepers, Int(pool.workers[0].readyQueue.pointee.marks)]
+        let carrier = Carrier.current!
+        // The worker that runs it: a spare one may have taken it over, if the first was kept waiting before it began.
+        let (job, worker) = (carrier.pointee.job!, carrier.pointee.scheduler!.takeUnretainedValue())
+        return [job.keepsThread ? 1 : 0, worker.keepers, Int(worker.readyQueue.pointee.marks)]
       }
       return try [
         state(),

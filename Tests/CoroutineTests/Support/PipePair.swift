@@ -25,7 +25,11 @@ final class PipePair: Sendable {
   }
 
   private init(ends: [Int32]) {
-    for end in ends { _ = fcntl(end, F_SETFL, fcntl(end, F_GETFL) | O_NONBLOCK) }
+    for end in ends {
+      _ = fcntl(end, F_SETFL, fcntl(end, F_GETFL) | O_NONBLOCK)
+      // Programs that other tests start would have copies, and an end be open although it is closed here.
+      _ = fcntl(end, F_SETFD, FD_CLOEXEC)
+    }
     (reader, writer) = (ends[0], ends[1])
     open.current = Set(ends)
   }

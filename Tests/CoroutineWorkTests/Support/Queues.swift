@@ -13,8 +13,8 @@ struct Task: Codable, Sendable, Hashable {
 /// A failure of a handler.
 struct Flaky: Error, CustomStringConvertible { var description = "flaky" }
 
-/// Options for tests: they wait for as little as possible.
-func quick(lease: Duration = .seconds(20), attempts: Int = 3) -> WorkOptions {
+/// Options for tests: they wait for as little as possible, and no machine is so slow that a lease is lost.
+func quick(lease: Duration = .seconds(60), attempts: Int = 3) -> WorkOptions {
   var options = WorkOptions()
   options.lease = lease
   options.attempts = attempts
@@ -26,7 +26,7 @@ func quick(lease: Duration = .seconds(20), attempts: Int = 3) -> WorkOptions {
 /// Runs `body` in a coroutine, with a pool and a schema of its own.
 func withSchema<R: Sendable>(
   connections: Int = 6,
-  limit: Duration = .seconds(120),
+  limit: Duration = .seconds(500),
   _ body: @escaping @Sendable (PostgresPool, String) throws -> R
 ) async throws -> R {
   var options = PostgresPool.Options()

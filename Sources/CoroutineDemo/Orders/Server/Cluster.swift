@@ -123,10 +123,11 @@ final class Cluster: @unchecked Sendable {
     try? FileManager.default.removeItem(atPath: folder)
   }
 
-  /// The main process of the server.
+  /// The main process of the server; a number that no process has where its file cannot be read.
   var postmaster: Int32 {
     let text = (try? String(contentsOfFile: folder + "/data/postmaster.pid", encoding: .utf8)) ?? ""
-    return Int32(text.prefix { $0.isNumber }) ?? -1
+    // Not -1, which means every process to kill.
+    return Int32(text.prefix { $0.isNumber }) ?? .max
   }
 
   /// What the server or initdb has said last: two lines, since the last one may not say why.
