@@ -15,6 +15,13 @@ struct Bug: Sendable, CustomTestStringConvertible {
   }
 }
 
+/// The time of this thread, which runs the worlds, on a processor: other programs may be using the machine.
+func processorTime() -> Duration {
+  var time = timespec()
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time)
+  return .seconds(time.tv_sec) + .nanoseconds(time.tv_nsec)
+}
+
 /// What a program with a bug throws when it notices.
 struct Broken: Error {
   let what: String

@@ -20,13 +20,6 @@ final class Flag: Sendable {
 /// A long search takes minutes then, and runs no code that shorter ones do not run.
 let isSanitized = dlsym(nil, "__asan_init") != nil || dlsym(nil, "__tsan_init") != nil
 
-/// The time of this thread, which runs the worlds, on a processor: other programs may be using the machine.
-func processorTime() -> Duration {
-  var time = timespec()
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time)
-  return .seconds(time.tv_sec) + .nanoseconds(time.tv_nsec)
-}
-
 final class Counter: Sendable {
   private let value = Atomic(0)
   func next() -> Int { value.wrappingAdd(1, ordering: .relaxed).newValue }
