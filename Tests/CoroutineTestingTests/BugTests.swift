@@ -1,5 +1,6 @@
 import Coroutine
 import CoroutineTesting
+import Glibc
 import Testing
 
 /// A small program with a concurrency bug of a kind that the GoBench collection (GoKer) lists, and its repaired twin.
