@@ -228,23 +228,50 @@ func mapElements<Element: Sendable, Output: Sendable>(
     while let element = try next() {
       try co_checkCancelled()
       let index = work.begin()
-      scope.launch(name: name, file: file, line: line) {
-        work.put(try body(element), at: index)
-        // Not after a failure: that is known when the coroutine has ended, and until then there would be room for
-        // another element. It cancels the scope, which ends the caller's wait for room.
-        work.end()
+      scope.launch(name: name, file: file, line: line) { [place = MapPlace(work)] in
+        do {
+          work.put(try body(element), at: index)
+        } catch {
+          place.fail(error)
+          throw error
+        }
+        place.succeed()
       }
       try work.waitForRoom()
     }
   }
-  return work.results
+  return try work.results
+}
+
+/// The place of one element among those that are worked on; the coroutine's body holds it.
+///
+/// So it is released where the body never begins, or is cancelled alone, as on a loop that ends: the scope does not
+/// take that for a failure, and the caller would wait for ever.
+private final class MapPlace<Output: Sendable>: @unchecked Sendable {
+  // Sound because the body uses it, and after that what releases the body.
+  private let work: MapWork<Output>
+  @exclusivity(unchecked) private var isOver = false
+
+  init(_ work: MapWork<Output>) { self.work = work }
+  deinit { if !isOver { work.fail(CancellationError()) } }
+
+  func succeed() {
+    isOver = true
+    work.end()
+  }
+
+  func fail(_ error: any Error) {
+    isOver = true
+    work.fail(error)
+  }
 }
 
 /// What has become of the elements of one `co_map`.
 ///
 /// Invariants, under the lock
 ///  1. `active` is the number of elements that have begun and not succeeded.
-///  2. `room` is set while the caller waits because `active` is at the limit. What lowers it takes `room`.
+///  2. `room` is set while the caller waits because `active` is at the limit. What lowers it, and the first failure,
+///     take `room`. After a failure there is none: no element begins, however long that coroutine takes to its end.
 private final class MapWork<Output: Sendable>: @unchecked Sendable {
   // Sound because all that changes is accessed under the lock.
   private let limit: Int
@@ -252,6 +279,7 @@ private final class MapWork<Output: Sendable>: @unchecked Sendable {
   @exclusivity(unchecked) private var active = 0
   @exclusivity(unchecked) private var room: Resumer<Void>?
   @exclusivity(unchecked) private var outputs: [Output?] = []
+  @exclusivity(unchecked) private var failure: (any Error)?
 
   init(_ limit: Int) { self.limit = limit }
 
@@ -273,20 +301,46 @@ private final class MapWork<Output: Sendable>: @unchecked Sendable {
     room?.resume(())
   }
 
-  /// Suspends the caller until another element may begin.
-  func waitForRoom() throws {
-    if lock.withLock({ active < limit }) { return }
-    try co_suspend { (done: Resumer<Void>) in
-      let hasRoom = lock.withLock {
-        if active >= limit { room = done }
-        return active < limit
-      }
-      if hasRoom { done.resume(()) }
+  /// Ends the work: the caller's wait for room throws the first error.
+  func fail(_ error: any Error) {
+    let (first, room) = lock.withLock {
+      failure = failure ?? error
+      return (failure ?? error, self.room.take())
     }
+    room?.fail(first)
+  }
+
+  /// Suspends the caller until another element may begin; throws the first failure.
+  func waitForRoom() throws {
+    if let room = lock.withLock({ known }) { return try room.get() }
+    try co_suspend { (done: Resumer<Void>) in
+      let known = lock.withLock { () -> Result<Void, any Error>? in
+        if self.known == nil { room = done }
+        return self.known
+      }
+      if let known { done.resume(with: known) }
+    }
+  }
+
+  /// What a wait for room would end with; nil if it has to wait.
+  ///
+  /// Read under the lock.
+  private var known: Result<Void, any Error>? {
+    if let failure { return .failure(failure) }
+    return active < limit ? .success(()) : nil
   }
 
   func put(_ output: Output, at index: Int) { lock.withLock { outputs[index] = output } }
 
-  /// All outputs, when every element has one.
-  var results: [Output] { lock.withLock { outputs.map { $0.unsafelyUnwrapped } } }
+  /// All outputs, when each coroutine has ended; throws the first failure, also one that was none to the scope.
+  var results: [Output] {
+    get throws {
+      let (outputs, failure) = lock.withLock { (self.outputs, self.failure) }
+      if let failure { throw failure }
+      return try outputs.map { output in
+        guard let output else { throw CancellationError() }
+        return output
+      }
+    }
+  }
 }

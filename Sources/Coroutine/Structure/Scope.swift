@@ -392,6 +392,12 @@ public func co_scope<Output>(
 ) throws -> Output {
   let (_, job) = try Carrier.requireJob()
   try job.checkCancelled()
+  return try runScope(job, failures, body)
+}
+
+/// What `co_scope` does, also in a coroutine that is cancelled.
+@inline(__always)
+func runScope<Output>(_ job: JobRef, _ failures: Scope.Failures, _ body: (Scope) throws -> Output) throws -> Output {
   var frame = CancelFrame(.scope, inside: job.pointee.frames)
   return try withUnsafeMutablePointer(to: &frame) { frame in
     let scope = Scope(failures, owner: job, frame: frame)

@@ -293,7 +293,10 @@ extension Scope {
   ) throws {
     var failure: (any Error)?
     do {
-      try co_scope(failures: .isolated) { outside in
+      let (_, job) = try Carrier.requireJob()
+      try runScope(job, .isolated) { outside in
+        // A server that was cancelled before it has begun accepts what waits, as one that is cancelled later.
+        if co_isCancelled { outside.cancel() }
         try co_shield {
           try co_scope(failures: .isolated) { handlers in
             do { try accept(handlers, outside) } catch { if !outside.isSignalled { failure = error } }

@@ -1,5 +1,6 @@
-import Coroutine
 import Testing
+
+@_spi(Hosting) @testable import Coroutine
 
 /// A cause of a close.
 private struct Broken: Error {}
@@ -24,6 +25,30 @@ struct ChannelMapTests {
     numbers.close()
     let mapped = try await co_launch { try co_map(numbers, limit: 2) { $0 * 2 } }.value
     #expect(mapped == [4, 6, 8, 10])
+  }
+
+  /// By its own cancellation, which the scope takes for no failure.
+  @Test func `an element whose loop has ended is a failure, and no wait without an end`() async throws {
+    let host = HostedScheduler(Loop())
+    let whileItRuns = try await co_launch {
+      outcome {
+        _ = try co_map([1, 2, 3], limit: 1) { number in
+          if number == 2 { host.drain.end(Oops("over")) }
+          try co_switch(to: host)
+        }
+      }
+    }
+    .value
+    #expect(whileItRuns == "Oops(over)")
+    let other = HostedScheduler(Loop())
+    let beforeItBegins = try await co_launch(on: other) {
+      co_shield {
+        other.drain.end(Oops("over"))
+        return outcome { _ = try co_map([1, 2, 3], limit: 1) { $0 } }
+      }
+    }
+    .value
+    #expect(beforeItBegins != "")
   }
 
   @Test func `throws the cause of the close, and not a part of the values`() async throws {
