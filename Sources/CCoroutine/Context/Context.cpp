@@ -147,6 +147,8 @@ static void trampoline(bc::transfer_t birth) {
   frame[0] = nullptr;
   frame[1] = reinterpret_cast<char *>(&cco_coroutine_start) + CCO_ROOT_OFFSET;
   cco_transfer arrival = cco_sanitizer_entered(cco_transfer{birth.fctx, birth.data});
+  // The words of a new stack are those of the thread that makes it, which another body may have set for itself.
+  cco_restore_floating_point();
   cco_context *context = static_cast<cco_context *>(arrival.data);
   // The first jump exchanged no words, so the jump back exchanges none either.
   arrival = cco_annotated_jump(arrival.stack, &context->parked, false);

@@ -445,6 +445,8 @@ final class BlockingThread: LimitedThread, @unchecked Sendable {
     number = clinux_thread_id()
     clinux_name_thread(name)
     cco_guard_thread()
+    // Inherited from the thread that has started this one, as what a body changes is by the next one.
+    cco_reset_floating_point()
     enter()
     while let work = pool.next(for: self) {
       work.run()

@@ -23,7 +23,8 @@ internal import CCoroutineRuntime
 // No hot path of coroutines tests for a forked child: fork has taken the thread out of the coroutine that it ran, so a
 // wait is outside a coroutine, and only then asks (`Carrier.outside`). Inside a coroutine `Launch.scheduler` returns
 // before the test. A launch from outside tests one word, which is set in every process that has launched before. A part
-// of a Task tests at its end (`mayGoOn`). Generators work, because they need no thread but the caller's.
+// of a Task, and a handler, test at their ends (`mayGoOn`). Generators work, because they need no thread but the
+// caller's.
 
 enum ForkedChild {
   /// Whether this is the child of a process that had used the runtime.
@@ -44,8 +45,8 @@ enum ForkedChild {
   /// Ends the child of a process that had used the runtime: it is about to wait for what only the parent has.
   static func mayWait() { if isHere { end() } }
 
-  /// Returns in the process whose thread this is, and ends a child that was forked inside of a part of a Task: what
-  /// waits behind that part is the parent's.
+  /// Returns in the process whose thread this is, and ends a child that was forked inside of a part of a Task, or of a
+  /// handler: what waits behind that is the parent's.
   ///
   /// Called after each part. A lookup of a thread-local, because nothing else there tells a child.
   @inline(__always)
@@ -53,7 +54,9 @@ enum ForkedChild {
 
   @inline(never)
   private static func endAfterPart() -> Never {
-    misuse("a forked child has returned from a part of its parent's Task; call exec or _exit in the child")
+    misuse(
+      "a forked child has returned from a part of its parent's Task, or from a handler; call exec or _exit in the child"
+    )
   }
 
   @inline(never)

@@ -335,9 +335,14 @@ struct Carrier: ~Copyable {
   /// Sends a job that was launched from elsewhere, with the time: a look at the clock is little beside the way there.
   @inline(never)
   private static func sendLaunched(_ job: JobRef) {
-    let now = job.pointee.scheduler.load(ordering: .relaxed)._withUnsafeGuaranteedRef { $0.clock }
+    let scheduler = job.pointee.scheduler.load(ordering: .relaxed)
+    let (now, mayBeLeft) = scheduler._withUnsafeGuaranteedRef { ($0.clock, $0.mayBeLeft) }
     job.pointee.waitingSince.store(now, ordering: .relaxed)
+    guard mayBeLeft else { return sendRemotely(job) }
+    // The job may be gone afterwards, and a pool of a test with it.
+    let held = scheduler.takeUnretainedValue()
     sendRemotely(job)
+    held.submitWhatIsLeft()
   }
 
   /// Makes a job ready that belongs to another scheduler, or whose wake-up is recorded.

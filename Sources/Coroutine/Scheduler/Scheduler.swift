@@ -349,7 +349,9 @@ extension Scheduler {
     // Work that is added meanwhile waits for the next round.
     for _ in 0..<work.count {
       switch work.popFirst() {
-      case .work(let item): item.run()
+      case .work(let item):
+        item.run()
+        ForkedChild.mayGoOn()
       case .swiftJob(let job): perform(job)
       default: break
       }
@@ -416,13 +418,16 @@ extension Scheduler {
 
   /// Fires the due timers, and returns their number.
   ///
-  /// Called by the drain, or by a rescuer in its place.
+  /// Called by the drain, or by a rescuer in its place: with `ifFree`, which does nothing while another thread has the
+  /// timers. That one fires them, or will see them; a hundred thousand that are due at once take a tenth of a second,
+  /// and rescuers that wait for the lock would be taken for stalls.
   @discardableResult
-  func fireTimers(_ now: UInt64) -> Int {
+  func fireTimers(_ now: UInt64, ifFree: Bool = false) -> Int {
     var woken = JobQueue()
     var interrupted: [AnyJob] = []
     var called: [TimerCall] = []
-    timerLock.lock()
+    if ifFree, !timerLock.lockIfFree() { return 0 }
+    if !ifFree { timerLock.lock() }
     wheel.advance(to: now) { effect, deadline in
       noteTimer(deadline, now)
       switch effect {

@@ -48,6 +48,13 @@ package struct ThreadLock: ~Copyable, Sendable {
     release()
   }
 
+  /// Locks if no thread holds the lock; returns whether it has.
+  borrowing func lockIfFree() -> Bool {
+    guard acquireIfFree() else { return false }
+    LockCheck.threadLockTaken()
+    return true
+  }
+
   /// Locks, without a count of debug builds; for ThreadMutex, which is counted by itself.
   borrowing func acquire() {
     LockCheck.noSpinLock(.threadLock)

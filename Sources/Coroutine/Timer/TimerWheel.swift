@@ -496,8 +496,12 @@ extension Scheduler {
 
   /// Sends the message from any thread.
   func sendTimerWakeup() {
-    guard !timerWakeup.isPending.exchange(true, ordering: .acquiringAndReleasing) else { return }
+    if timerWakeup.isPending.exchange(true, ordering: .acquiringAndReleasing) {
+      if mayBeLeft { submitWhatIsLeft() }
+      return
+    }
     push(timerWakeup.message)
+    if mayBeLeft { submitWhatIsLeft() }
   }
 
   /// Handles the message on the scheduler itself, in its drain.

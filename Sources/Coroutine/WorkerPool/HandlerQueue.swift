@@ -67,6 +67,7 @@ final class HandlerQueue: @unchecked Sendable {
       let next = waiting.popFirst()
       lock.unlock()
       if case .work(let item) = next { item.run() }
+      ForkedChild.mayGoOn()
       lock.lock()
     }
     isRunning = false

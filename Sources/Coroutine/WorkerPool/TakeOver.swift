@@ -79,7 +79,7 @@ extension Scheduler {
   /// Called in this worker's drain, outside any coroutine.
   func takeOver(from victim: Scheduler) {
     let now = clock
-    if victim.nextTimer.load(ordering: .relaxed) <= now { victim.fireTimers(now) }
+    if victim.nextTimer.load(ordering: .relaxed) <= now { victim.fireTimers(now, ifFree: true) }
     // All of what a worker without a thread has: nothing would ask again for the other half.
     repeat {
       var (stolen, swiftJobs) = victim.giveHalf(to: self, atLeast: 0)

@@ -374,6 +374,8 @@ extension WorkerPool {
       lacksSpares = false
       return free
     }
+    // One that has got no thread is tried again at each inspection; another one would get none either, or all at once.
+    if spares.contains(where: { $0.asWorker { $0.isLeft.load(ordering: .relaxed) } }) { return nil }
     guard spares.count < Self.most else {
       if !lacksSpares {
         SchedulerRegistry.ended.addShared(to: .spareShortages)

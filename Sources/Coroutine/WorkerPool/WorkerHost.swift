@@ -110,6 +110,8 @@ final class WorkerHost: Host, @unchecked Sendable {
     // A cancelled thread would drop the frames of the coroutine that it runs.
     pthread_setcancelstate(Int32(PTHREAD_CANCEL_DISABLE), nil)
     clinux_let_in_questions()
+    // Inherited from the thread that has started this one, which may compute with another rounding.
+    cco_reset_floating_point()
     clinux_name_thread("co-worker-\(host.index)")
     host.thread.store(UInt(pthread_self()), ordering: .relaxed)
     host.threadID.store(clinux_thread_id(), ordering: .relaxed)
@@ -194,7 +196,7 @@ final class WorkerHost: Host, @unchecked Sendable {
 //   an interrupt, a timer, a Swift job      stays; that worker is asked to take over  stays
 //
 // What stays keeps the inbox from being idle, so no submission comes. The watchdog submits in place of it, at each
-// inspection, and so does what chooses the worker from outside: a launch, a job of a Task, a timer.
+// inspection, and so does what chooses the worker from outside, or sends to it: a launch, a job of a Task, a timer.
 //
 // The bit in `withoutThread` counts as having no drain, so that the watchdog may rest; and no thread offers work to the
 // worker, because its idle bit is clear. The watchdog gives the idle bit back once a second, for one more offer.
@@ -222,6 +224,10 @@ extension Scheduler {
       if inbox.hasMessages || hasSwiftJobs {
         // Before the request, whose worker may be done with it soon.
         asWorker { $0.isLeft.store(true, ordering: .releasing) }
+        // Again, because the watchdog may have given the idle bit back meanwhile; it looks at `isLeft` after that.
+        noteThread(false, pool)
+        // It may get a thread where this worker has got none, or later.
+        pool.startWatching()
         // One request at a time (TakeOver.swift).
         if !asWorker({ $0.isRescued.load(ordering: .relaxed) }) { other?.askToTakeOver(from: self) }
         return
@@ -255,6 +261,11 @@ extension Scheduler {
   func submitWhatIsLeft() {
     if asWorker({ $0.isLeft.exchange(false, ordering: .acquiringAndReleasing) }) { submit() }
   }
+
+  /// Whether a message to this worker may find an inbox that is not idle, and no thread: then who sends it submits.
+  var mayBeLeft: Bool {
+    readyQueue.pointee.workerPool?._withUnsafeGuaranteedRef { $0.withoutThread.load(ordering: .relaxed) != 0 } ?? false
+  }
 }
 
 extension WorkerPool {
@@ -271,13 +282,13 @@ extension WorkerPool {
     for spare in spares { spare.submitWhatIsLeft() }
     var missing = withoutThread.load(ordering: .relaxed)
     guard missing != 0, now >= nextRetry else { return }
-    // Not those that have just tried in vain, above.
-    for (index, worker) in workers.enumerated() where worker.asWorker({ $0.isLeft.load(ordering: .relaxed) }) {
-      missing &= ~(1 << UInt64(index))
-    }
+    // Not those that have something: it was tried in vain, above, or another thread is about to try, or to run it.
+    for (index, worker) in workers.enumerated() where !worker.inbox.isIdle { missing &= ~(1 << UInt64(index)) }
     nextRetry = now + 1_000_000_000
     _ = withoutThread.bitwiseAnd(~missing, ordering: .sequentiallyConsistent)
     _ = idle.bitwiseOr(missing, ordering: .sequentiallyConsistent)
+    // One that has got something since then, and no thread, has noted that before these stores, or after them.
+    for worker in workers { worker.submitWhatIsLeft() }
   }
 
   static func refusal(_ code: Int32) -> String {

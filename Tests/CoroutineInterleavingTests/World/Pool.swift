@@ -24,7 +24,7 @@ final class HandlerQueue {}
 extension Scheduler {
   var clock: UInt64 { 0 }
   var nextTimer: NoTimer { NoTimer() }
-  func fireTimers(_ now: UInt64) {}
+  func fireTimers(_ now: UInt64, ifFree: Bool = false) {}
   var timerWakeup: NoTimer { NoTimer() }
   func sendTimerWakeup() {}
   var hasReadyHandlers: Bool { false }

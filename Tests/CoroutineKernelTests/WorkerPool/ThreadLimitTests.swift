@@ -99,6 +99,38 @@ struct ThreadLimitTests {
     }
   }
 
+  @Test func `fails a launch behind a Task for which there was no thread`() async {
+    await #expect(processExitsWith: .success) {
+      alarm(300)
+      setenv("COROUTINE_WORKERS", "1", 1)
+      #expect(CoroutineRuntime.runTasksOnWorkers())
+      refuseThreads()
+      let early = Task.detached { 1 }
+      let failed = outcome { try co_launch { 1 }.blockingWait() }
+      #expect(failed == "outOfStacks")
+      grantThreads()
+      let value = try synchronously { try co_launch { 3 }.blockingWait() }
+      #expect(value == 3)
+      #expect(await early.value == 1)
+    }
+  }
+
+  @Test func `runs a Task for which there was no thread at first, although nothing comes later`() async {
+    await #expect(processExitsWith: .success) {
+      alarm(300)
+      setenv("COROUTINE_WORKERS", "1", 1)
+      #expect(CoroutineRuntime.runTasksOnWorkers())
+      let asked = Atomic<Int>(0)
+      // The watchdog gets the second one, and tries again for the worker.
+      WorkerHost.refuseThreads = { asked.add(1, ordering: .relaxed).newValue == 1 ? EAGAIN : 0 }
+      synchronously {
+        let hasRun = DispatchSemaphore(value: 0)
+        Task.detached { hasRun.signal() }
+        hasRun.wait()
+      }
+    }
+  }
+
   /// Neither the second worker nor the watchdog gets one.
   @Test func `runs each Task by the one worker that has a thread`() async {
     await #expect(processExitsWith: .success) {

@@ -1,4 +1,6 @@
+import CTestSupport
 import Dispatch
+import Foundation
 import Glibc
 import Synchronization
 import Testing
@@ -18,6 +20,28 @@ struct WorkerThreadTests {
       #expect(setUsualStackSize(100 << 10) == 0)
       let size = try await onCoroutine { stackSize() }
       #expect(size == 8 << 20 || size == 8 << 20 + 64 << 10)
+    }
+  }
+
+  /// The first use is by a thread that computes with another rounding, on one processor.
+  @Test func `has nothing of what the first user of the runtime had set for itself`() async {
+    await #expect(processExitsWith: .success) {
+      let (roundings, counts) = try synchronously { () -> ([Int32], [Int?]) in
+        fesetround(0x800)  // FE_UPWARD on x86-64; a no-op elsewhere
+        #expect(cts_use_one_processor() == 0)
+        let job = co_launch {
+          let called = try co_blocking { (fegetround(), try processorsOfThread()) }
+          return ([fegetround(), called.0], [try processorsOfThread(), called.1])
+        }
+        let (roundings, counts) = try job.blockingWait()
+        // On a stack that this thread makes.
+        let immediate = try co_launch(start: .immediate) { fegetround() }.blockingWait()
+        return (roundings + [immediate], counts)
+      }
+      #expect(roundings == [0, 0, 0])
+      // The main thread's.
+      let all = Processors.allowed(status: try String(contentsOfFile: "/proc/self/status", encoding: .utf8))
+      #expect(counts == [all, all])
     }
   }
 
@@ -125,4 +149,9 @@ private func setUsualStackSize(_ size: Int) -> Int32 {
     pthread_attr_setstacksize(first, size)
     return unsafeBitCast(symbol, to: Set.self)(first)
   }
+}
+
+/// The number of processors on which the calling thread may run.
+private func processorsOfThread() throws -> Int? {
+  Processors.allowed(status: try String(contentsOfFile: "/proc/thread-self/status", encoding: .utf8))
 }
