@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -67,6 +68,47 @@ long clinux_thread_call(const char *tasks, int thread) {
   long call = call_of(tasks, thread);
   errno = kept;
   return call;
+}
+
+// Whether the call that is shown in this form goes on after a signal with SA_RESTART as if there had been none.
+static bool call_restarts(const char *text) {
+  char *rest;
+  long number = strtol(text, &rest, 10);
+  unsigned long arguments[4];
+  for (int i = 0; i < 4; i++) arguments[i] = strtoul(rest, &rest, 16);
+  struct stat file;
+  switch (number) {
+  // With a limit of time it ends with EINTR, or begins the time anew (signal(7)).
+  case SYS_futex: return arguments[3] == 0;
+  // So does the read of a socket with SO_RCVTIMEO.
+  case SYS_read:
+  case SYS_readv: return fstat((int)arguments[0], &file) == 0 && !S_ISSOCK(file.st_mode);
+  // A write to a pipe or a socket returns what was written before the signal.
+  case SYS_write:
+  case SYS_writev: return fstat((int)arguments[0], &file) == 0 && S_ISREG(file.st_mode);
+  case SYS_flock:
+  case SYS_wait4:
+  case SYS_waitid:
+  case SYS_openat:
+  case SYS_fsync:
+  case SYS_fdatasync: return true;
+  default: return false;
+  }
+}
+
+bool clinux_tolerates_signals(int thread) {
+  clinux_check();
+  int kept = errno;
+  char text[512];
+  bool result = false;
+  if (read_about("/proc/self/task", thread, "syscall", text, sizeof text))
+    result = strncmp(text, "running", 7) == 0 || call_restarts(text);
+  else if (read_about("/proc/self/task", thread, "stat", text, sizeof text)) {
+    char *state = strrchr(text, ')');
+    result = state && state[1] == ' ' && state[2] == 'R';
+  }
+  errno = kept;
+  return result;
 }
 
 // The calls that can sleep, as far as the architecture has them.

@@ -47,6 +47,10 @@ typedef enum clinux_thread_state : long {
 /// is the directory of the process's threads: /proc/self/task, except in tests. Any thread; keeps errno.
 long clinux_thread_call(const char *tasks, int thread);
 
+/// Whether a thread of this process computes, or sleeps in a system call for which a signal with SA_RESTART changes
+/// nothing; false if the kernel does not say. True may be wrong a moment later. Any thread; keeps errno.
+bool clinux_tolerates_signals(int thread);
+
 /// The name of a system call that can sleep; null if it is another one.
 const char *_Nullable clinux_call_name(long number);
 
@@ -215,6 +219,11 @@ int64_t clinux_send_file(int socket, int file, int64_t offset, size_t count);
 int64_t clinux_write_error(const void *_Nullable bytes, size_t count);
 /// Whether a short line can be written there without a wait: false for a pipe that is full, or whose reader has gone.
 bool clinux_error_has_room(void);
+/// Renames a file; -EEXIST if there is something with the new name, and then it stays. Where the file system cannot do
+/// both in one step, something may come there between the two.
+int clinux_rename_new(const char *from, const char *to);
+/// A variable of the environment; null if there is none, and in a program that has more rights than who has started it.
+const char *_Nullable clinux_secure_setting(const char *name);
 /// A pipe with non-blocking ends, of the size that the system grants, up to `bytes` (Splice.c).
 int clinux_pipe(int ends[_Nonnull 2], int bytes);
 int64_t clinux_splice_in(int socket, int pipe, size_t count);

@@ -17,8 +17,10 @@ import Synchronization
 class Host: @unchecked Sendable {
   // Sound because the base class has constants only, and a subclass documents the access to each of its fields.
 
-  /// A name for dumps.
+  /// A name for dumps: escaped.
   let label: String
+  /// The same as it was given, for programs.
+  let givenLabel: String
   /// Whether the host chooses what runs next, and one of several ready select cases.
   let controlsOrder: Bool
   /// Whether the scheduler releases its anchor when nothing of it is live.
@@ -38,6 +40,7 @@ class Host: @unchecked Sendable {
     hasOwnThread: Bool = false
   ) {
     self.label = label.asWord
+    givenLabel = label
     self.controlsOrder = controlsOrder
     self.releasesAnchor = releasesAnchor
     self.mayPoll = mayPoll

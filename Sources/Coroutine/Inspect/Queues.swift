@@ -85,7 +85,7 @@ enum QueueWatch {
         }
         if count == 0 { return }
         let pool = scheduler.readyQueue.pointee.workerPool
-        let label = pool?._withUnsafeGuaranteedRef { $0.label } ?? scheduler.label
+        let label = pool?._withUnsafeGuaranteedRef { $0.label } ?? scheduler.host.givenLabel
         let known = waiting[label] ?? (0, .max)
         waiting[label] = (known.count + count, min(known.since, since))
       }

@@ -6,6 +6,9 @@ import Synchronization
 //
 //   OFF --start--> ON --stop--> OFF, with the rings of the last recording until the next start
 //
+// Two want it: the program (`isWanted`), and traces that somebody reads (`traces`). The first one starts it, and it
+// stops when the last one has stopped.
+//
 // The kernel tells it by a table (Counters.swift has what it costs, and how a drain notices a start or a stop).
 //
 // An event is two words:
@@ -46,6 +49,11 @@ enum Recorder {
   private static let lock = ThreadLock()
   // Sound because it is accessed under `lock`.
   nonisolated(unsafe) private static var recording = Recording()
+  /// Whether the program wants the recording; changed under `lock`.
+  static let isWanted = Atomic<Bool>(false)
+  // Sound because it is accessed under `lock`.
+  /// The number of traces that are under way.
+  nonisolated(unsafe) private static var traces = 0
   /// Held while a thread outside of any drain writes.
   private static let writing = SpinLock()
 
@@ -62,9 +70,10 @@ enum Recorder {
     )
   }
 
-  static func start(bytes: Int) {
+  static func start(bytes: Int, forTrace: Bool = false) {
     let stable = !hasStableTicks
     lock.withLock {
+      if forTrace { traces += 1 } else { isWanted.store(true, ordering: .relaxed) }
       if Events.isOn.load(ordering: .relaxed) { return }
       usesClock.store(stable, ordering: .relaxed)
       let number = number.wrappingAdd(1, ordering: .relaxed).newValue
@@ -82,8 +91,10 @@ enum Recorder {
     }
   }
 
-  static func stop() {
+  static func stop(ofTrace: Bool = false) {
     lock.withLock {
+      if ofTrace { traces -= 1 } else { isWanted.store(false, ordering: .relaxed) }
+      guard traces == 0, !isWanted.load(ordering: .relaxed) else { return }
       guard Events.isOn.exchange(false, ordering: .relaxed) else { return }
       recording.end = (ticks, Clock.now)
     }
@@ -369,7 +380,8 @@ extension CoroutineRuntime {
   ///   file is there, for five seconds at most. The process then ends as it would have ended.
   ///
   /// The file is `coroutine-PROCESS-stall-NUMBER.json`, or `-deadlock-` or `-signal-`; at most four for stalls, four
-  /// for deadlocks, and one for a fatal signal. Each SIGUSR2 that writes a dump (``dumpOnSignal(_:)``) writes such a
+  /// for deadlocks, and one for a fatal signal. NUMBER is the first one that is free: a file that is there stays, and
+  /// where a hundred are there, none is written. Each SIGUSR2 that writes a dump (``dumpOnSignal(_:)``) writes such a
   /// file as well, `-request-`, at most sixteen. A line on standard error has its path, or says why there is none. A
   /// thread of its own writes them, which lives as long as the process. `COROUTINE_RECORD=/a/folder` does this without
   /// code. A forked child writes no file before it calls this.
@@ -385,8 +397,17 @@ extension CoroutineRuntime {
 
   /// Stops the flight recorder; ``recording()`` still has its events.
   ///
-  /// Never suspends; any thread. If it is off, the call has no effect.
+  /// Never suspends; any thread. If it is off, the call has no effect. A trace of the diagnostics that is under way
+  /// goes on; no more files are written then.
   public static func stopRecording() { Recorder.stop() }
+
+  /// Starts the recorder for a trace, unless it is on; the folder and the program's own recording stay as they are.
+  ///
+  /// Each call needs one of ``endTrace()``.
+  package static func beginTrace() { Recorder.start(bytes: 1 << 20, forTrace: true) }
+
+  /// Stops the recorder, unless the program or another trace wants it.
+  package static func endTrace() { Recorder.stop(ofTrace: true) }
 
   /// Whether the flight recorder is on.
   package static var isRecording: Bool { Events.isOn.load(ordering: .relaxed) }

@@ -263,7 +263,8 @@ func applyEnvironment() {
   Recorder.listen()
   CoroutineRuntime.Stall.listen()
   func setting(_ name: String) -> String? {
-    getenv(name).map { String(cString: $0) }.flatMap { $0.isEmpty ? nil : $0 }
+    // Who starts a privileged program does not choose where it writes files.
+    clinux_secure_setting(name).map { String(cString: $0) }.flatMap { $0.isEmpty ? nil : $0 }
   }
   if let dump = setting("COROUTINE_DUMP") {
     guard dump == "SIGUSR2" else {

@@ -206,12 +206,17 @@ struct StackDump {
     private var phrase = ""
     private var things: [String: Int] = [:]
     private var isMore = false
+    // Of all members, also of those whose things are not told apart any more.
+    private var overdue = 0
+    private var onThreads = 0
 
     mutating func add(_ text: String) {
       let head = text.firstIndex(of: "(") ?? text.endIndex
       if phrase.isEmpty { phrase = text[..<head].trimmed }
       guard head < text.endIndex else { return }
       let thing = String(text[head...].dropFirst().dropLast())
+      if thing.hasPrefix("overdue") { overdue += 1 }
+      if thing.hasPrefix("on thread") { onThreads += 1 }
       if things[thing] != nil || things.count < 1_024 { things[thing, default: 0] += 1 } else { isMore = true }
     }
 
@@ -222,12 +227,8 @@ struct StackDump {
       let count = "\(things.count)\(isMore ? " or more" : "")"
       switch kind {
       case "readable", "writable", "descriptor": return "\(phrase) (\(count) descriptors)"
-      case "delay":
-        let overdue = things.filter { $0.key.hasPrefix("overdue") }.reduce(0) { $0 + $1.value }
-        return overdue == 0 ? phrase : "\(phrase) (\(overdue) overdue)"
-      case "blocking":
-        let running = things.filter { $0.key.hasPrefix("on thread") }.reduce(0) { $0 + $1.value }
-        return "\(phrase) (\(running) on threads, \(total - running) in the queue)"
+      case "delay": return overdue == 0 ? phrase : "\(phrase) (\(overdue) overdue)"
+      case "blocking": return "\(phrase) (\(onThreads) on threads, \(total - onThreads) in the queue)"
       default:
         let example = most.value > 1 ? "\(most.value) for" : "for example"
         return "\(phrase) (\(count) different ones, \(example) \(most.key))"

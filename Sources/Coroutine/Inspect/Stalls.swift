@@ -379,7 +379,8 @@ enum ThreadStack {
   ) -> (frames: [UInt], isWhole: Bool) {
     let time = isOurs ? patience.load(ordering: .relaxed) : shortPatience
     var isWhole = false
-    guard thread != 0, activity.toleratesSignals else { return ([], isWhole) }
+    // What it does now, which need not be what it has done most of the time.
+    guard thread != 0, activity.toleratesSignals, clinux_tolerates_signals(thread) else { return ([], isWhole) }
     let frames = [UInt](unsafeUninitializedCapacity: most) { buffer, count in
       count = cco_ask_thread(thread, buffer.baseAddress.unsafelyUnwrapped, buffer.count, time, &isWhole)
     }

@@ -1,4 +1,5 @@
 internal import CCoroutineInspect
+internal import CLinux
 import Glibc
 import Synchronization
 
@@ -241,11 +242,14 @@ enum JSONText {
 // Invariants
 //  1. `state` is accessed under `lock`. The thread starts once in a process; a forked child starts another one.
 //  2. A file is complete when it has its name: it is written under another one, and renamed.
+//  3. A file that is there stays as it is: in a container each start of a program may have the same process number, and
+//     what an earlier one has written is what an operator looks for.
+//  4. The thread waits for no reader of standard error: a thread with a fatal signal waits for it.
 
 enum RecordingFiles {
   private struct State {
     var folder: String?
-    /// The number of files that were written about each kind of incident.
+    /// How often a file about each kind of incident was wanted.
     var counts: [String: Int] = [:]
     /// The process that has the thread; 0 without one.
     var owner: pid_t = 0
@@ -262,6 +266,10 @@ enum RecordingFiles {
     Kind(incident: CCO_INCIDENT_DEADLOCK, name: "deadlock", most: 4),
     Kind(incident: CCO_INCIDENT_STALL, name: "stall", most: 4),
   ]
+
+  /// The largest number of names that are tried for a file, so that a program that always crashes fills no disk.
+  private static var mostTries: Int { 100 }
+  private static var mostRequests: Int { 16 }
 
   private static let lock = ThreadLock()
   // Sound because it is accessed under `lock`.
@@ -287,40 +295,57 @@ enum RecordingFiles {
   }
 
   private static func write(about kind: Kind) {
-    write(kind.name, atMost: kind.most, isNamed: kind.incident != CCO_INCIDENT_SIGNAL)
-  }
-
-  /// Writes the recording because an operator asks for it, if it is on and has a folder; on a thread that may wait.
-  static func writeOnRequest() { write("request", atMost: 16, isNamed: true) }
-
-  private static func write(_ name: String, atMost most: Int, isNamed: Bool) {
-    guard Events.isOn.load(ordering: .relaxed), let path = nextPath(name, most) else { return }
-    let code = write(CoroutineRuntime.recording(named: isNamed), to: path)
-    let shown = path.asLine
-    writeToStandardError(
-      code == 0
-        ? "Coroutine: the recording before a \(name) is in \(shown)\n"
-        : "Coroutine: the recording before a \(name) could not be written to \(shown): \(String(cString: strerror(code)))\n"
-    )
-  }
-
-  /// The path of the next file; nil without a folder, and if there are enough files.
-  private static func nextPath(_ name: String, _ most: Int) -> String? {
-    lock.withLock {
-      let count = state.counts[name, default: 0] + 1
-      guard let folder = state.folder, count <= most else { return nil }
-      state.counts[name] = count
-      return "\(folder)/coroutine-\(getpid())-\(name)-\(count).json"
+    let isSignal = kind.incident == CCO_INCIDENT_SIGNAL
+    guard let line = write(kind.name, atMost: kind.most, isNamed: !isSignal) else { return }
+    // Here if possible: the process ends as soon as a fatal signal has been written about.
+    if clinux_error_has_room() {
+      writeToStandardError(line)
+    } else if !isSignal {
+      _ = DetachedThread.start("co-record-line") { writeToStandardError(line) }
     }
   }
 
-  /// Writes a file, and returns 0 or an error number.
-  private static func write(_ bytes: [UInt8], to path: String) -> CInt {
+  /// Writes the recording because an operator asks for it, if it is on and has a folder; on a thread that may wait.
+  static func writeOnRequest() {
+    let full = "Coroutine: no recording is written: there were \(mostRequests) requests already, which is the most\n"
+    if let line = write("request", atMost: mostRequests, isNamed: true, ifEnough: full) { writeToStandardError(line) }
+  }
+
+  /// Writes the recording, if the program wants one and there is a folder; returns the line about it.
+  ///
+  /// If there are enough files, it writes none, and returns `full`.
+  private static func write(_ name: String, atMost most: Int, isNamed: Bool, ifEnough full: String? = nil) -> String? {
+    // A trace that somebody reads meanwhile is no reason for files.
+    guard Recorder.isWanted.load(ordering: .relaxed), let (folder, number) = next(name) else { return nil }
+    guard number <= most else { return full }
+    let stem = "\(folder)/coroutine-\(getpid())-\(name)-"
+    let (path, code) = write(CoroutineRuntime.recording(named: isNamed), to: stem, from: number)
+    let shown = path.asLine
+    if code == 0 { return "Coroutine: the recording before a \(name) is in \(shown)\n" }
+    let reason = String(cString: strerror(code))
+    return "Coroutine: the recording before a \(name) could not be written to \(shown): \(reason)\n"
+  }
+
+  /// The folder, and the number of the next file in this process; nil without a folder.
+  private static func next(_ name: String) -> (folder: String, number: Int)? {
+    lock.withLock {
+      guard let folder = state.folder else { return nil }
+      let count = state.counts[name, default: 0] + 1
+      state.counts[name] = count
+      return (folder, count)
+    }
+  }
+
+  /// Writes a file with the first free number from `number` on; returns its path, and 0 or an error number.
+  private static func write(_ bytes: [UInt8], to stem: String, from number: Int) -> (path: String, code: CInt) {
+    var path = "\(stem)\(number).json"
     // For the system, the folder would end there.
-    guard !path.utf8.contains(0) else { return EINVAL }
+    guard !path.utf8.contains(0) else { return (path, EINVAL) }
     let temporary = path + ".part"
-    let file = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0o600)
-    guard file >= 0 else { return errno }
+    // Somebody else may have put a link there, to a file that the process can write.
+    unlink(temporary)
+    let file = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0o600)
+    guard file >= 0 else { return (path, errno) }
     var code: CInt = 0
     bytes.withUnsafeBytes { bytes in
       var written = 0
@@ -330,8 +355,14 @@ enum RecordingFiles {
       }
     }
     if close(file) != 0, code == 0 { code = errno }
-    if code == 0, rename(temporary, path) != 0 { code = errno }
+    if code == 0 {
+      code = EEXIST
+      for number in number..<number + mostTries where code == EEXIST {
+        path = "\(stem)\(number).json"
+        code = -clinux_rename_new(temporary, path)
+      }
+    }
     if code != 0 { unlink(temporary) }
-    return code
+    return (path, code)
   }
 }

@@ -10,7 +10,7 @@ struct DiagnosticsHandler: Sendable {
   /// A page from elsewhere, in a browser on this machine, can have its own name lead to a loopback address, and would
   /// then be allowed to read the answers.
   let checksHost: Bool
-  /// Held during a trace, so that the one that has started the recorder is the one that stops it.
+  /// Held during a trace: its text may be large, so there is one at a time.
   private static let tracing = FairMutex()
 
   @Sendable func handle(_ request: borrowing ServerRequest, _ response: inout ServerResponse) throws {
@@ -47,7 +47,7 @@ struct DiagnosticsHandler: Sendable {
       try CoroutineRuntime.snapshotJSON(stacks: query["stacks"] == "1") { try response.write($0) }
     case "/metrics":
       try response.send(CoroutineRuntime.metricsText, type: "text/plain; version=0.0.4; charset=utf-8")
-    case "/profile": try sendProfile(query["kind"] ?? "live", &response)
+    case "/profile": try sendProfile(query["kind"] ?? "live", isHead: request.method == .head, &response)
     case "/trace":
       guard let seconds = Int(query["seconds"] ?? "1"), (0...60).contains(seconds) else {
         throw HTTPStatusError(.badRequest, "The number of seconds is 0 to 60.\n")
@@ -58,22 +58,24 @@ struct DiagnosticsHandler: Sendable {
     }
   }
 
-  private func sendProfile(_ kind: Substring, _ response: inout ServerResponse) throws {
+  private func sendProfile(_ kind: Substring, isHead: Bool, _ response: inout ServerResponse) throws {
     let kinds: [Substring: CoroutineRuntime.ProfileKind] = ["live": .live, "waiting": .waiting, "growth": .growth]
     guard let known = kinds[kind] else {
       throw HTTPStatusError(.badRequest, "The kind of a profile is live, waiting or growth.\n")
     }
     response.fields[.contentDisposition] = "attachment; filename=\"\(kind).pb\""
-    try response.send(CoroutineRuntime.profile(known), type: "application/octet-stream")
+    response.fields[.contentType] = "application/octet-stream"
+    // Each profile is what the next one of growth is compared with, and nobody has seen this one.
+    if isHead { return try response.finish() }
+    try response.send(CoroutineRuntime.profile(known))
   }
 
-  /// Records for some seconds; if the recorder is on, it is left on.
+  /// Records for some seconds; a recording of the program's own goes on.
   private func trace(_ seconds: Int) throws -> [UInt8] {
     try Self.tracing.withLock {
-      let wasOn = CoroutineRuntime.isRecording
-      if seconds > 0, !wasOn { CoroutineRuntime.startRecording() }
+      if seconds > 0 { CoroutineRuntime.beginTrace() }
       // A client that goes away cancels the wait.
-      defer { if seconds > 0, !wasOn { CoroutineRuntime.stopRecording() } }
+      defer { if seconds > 0 { CoroutineRuntime.endTrace() } }
       try co_delay(.seconds(seconds))
       return seconds == 0 ? CoroutineRuntime.recording() : CoroutineRuntime.recording(ofLast: .seconds(seconds))
     }

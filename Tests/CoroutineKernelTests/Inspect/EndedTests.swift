@@ -13,6 +13,7 @@ struct EndedTests {
 
   @Test func `a snapshot has each with its name, how it has ended and when, the latest first`() async {
     await #expect(processExitsWith: .success) {
+      alarm(300)
       CoroutineRuntime.unhandledErrorHandler = { _ in }
       let queue = taggedQueue("ends")
       try await co_launch(on: queue, name: "early") {}.value
@@ -43,6 +44,7 @@ struct EndedTests {
 
   @Test func `the life of an actor that is restarted is one of them, and counted`() async {
     await #expect(processExitsWith: .success) {
+      alarm(300)
       EndedJobs.begin()
       let supervisor = Supervisor(on: taggedQueue("restarts"))
       let carts = supervisor.actor(of: Int.self, name: "carts") { mailbox in

@@ -31,6 +31,7 @@ enum HostileReport: String, Codable {
   }
 
   private func run(_ length: Hostile.Length) async throws {
+    alarm(300)
     switch self {
     case .unhandledError:
       let (byDefault, isWritten) = (CoroutineRuntime.unhandledErrorHandler, Flag())

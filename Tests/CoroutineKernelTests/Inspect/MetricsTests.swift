@@ -12,6 +12,7 @@ import Testing
 struct MetricsTests {
   @Test func `launches, ends, failures and cancellations are counted, on queues, workers, hosts and in worlds`() async {
     await #expect(processExitsWith: .success) {
+      alarm(300)
       CoroutineRuntime.unhandledErrorHandler = { _ in }
       let before = CoroutineRuntime.metrics
       let loop = Loop()

@@ -76,6 +76,56 @@ struct RecordingFileTests {
     #expect(try folder.documents(of: "signal").count == 1)
   }
 
+  @Test(.enabled(if: !isSanitized))
+  func `a fatal signal is written about also if nothing reads the line about a stall before it`() async throws {
+    let folder = try Folder()
+    await #expect(processExitsWith: .signal(SIGABRT)) { [path = folder.path as String] in
+      alarm(300)
+      setenv("SWIFT_BACKTRACE", "enable=no", 1)
+      var ends: [Int32] = [-1, -1]
+      guard pipe(&ends) == 0 else { exit(1) }
+      _ = fcntl(ends[1], F_SETFL, O_NONBLOCK)
+      while write(ends[1], [UInt8](repeating: 10, count: 4_096), 4_096) > 0 {}
+      _ = fcntl(ends[1], F_SETFL, 0)
+      dup2(ends[1], STDERR_FILENO)
+      CoroutineRuntime.startRecording(bytesPerWorker: 1 << 14, filesIn: path)
+      await stall()
+      while !Folder(path).names.contains("coroutine-\(getpid())-stall-1.json") { sched_yield() }
+      kill(getpid(), SIGABRT)
+      while true { sched_yield() }
+    }
+    #expect(try folder.documents(of: "signal").count == 1)
+  }
+
+  @Test func `a file that is there stays, and a link in the place of a new one is not followed`() async throws {
+    let folder = try Folder()
+    await #expect(processExitsWith: .success) { [path = folder.path as String] in
+      // What an earlier process of the same number has left, and what somebody else has put there.
+      let (file, other) = ("\(path)/coroutine-\(getpid())-deadlock-", path + "/other")
+      for older in [file + "1.json", other] { try "older".write(toFile: older, atomically: false, encoding: .utf8) }
+      #expect(symlink(other, file + "1.json.part") == 0)
+      CoroutineRuntime.startRecording(bytesPerWorker: 1 << 14, filesIn: path)
+      CoroutineRuntime.onDeadlock { _ in }
+      Faults().lockInOppositeOrders()
+      while !FileManager.default.fileExists(atPath: file + "2.json") { sched_yield() }
+      for older in [file + "1.json", other] {
+        #expect(try String(contentsOfFile: older, encoding: .utf8) == "older", "\(older)")
+      }
+    }
+  }
+
+  @Test func `a request after the sixteenth is answered by a line`() async throws {
+    let folder = try Folder()
+    let result = await #expect(processExitsWith: .success, observing: [\.standardErrorContent]) {
+      [path = folder.path as String] in
+      CoroutineRuntime.startRecording(bytesPerWorker: 1 << 14, filesIn: path)
+      for _ in 1...17 { RecordingFiles.writeOnRequest() }
+    }
+    let text = String(decoding: try #require(result).standardErrorContent, as: UTF8.self)
+    #expect(try folder.documents(of: "request").count == 16)
+    #expect(text.contains("Coroutine: no recording is written: there were 16 requests already"), "\(text)")
+  }
+
   @Test func `a folder that does not exist is named, and nothing else fails`() async {
     await #expect(processExitsWith: .success) {
       CoroutineRuntime.startRecording(filesIn: "/nowhere\n")
@@ -99,6 +149,10 @@ struct RecordingFileTests {
       CoroutineRuntime.startRecording(filesIn: path)
       CoroutineRuntime.stopRecording()
       await stall()
+      // The folder is that of a recording that the program has stopped.
+      CoroutineRuntime.beginTrace()
+      await stall()
+      CoroutineRuntime.endTrace()
       CoroutineRuntime.startRecording()
       await stall()
       #expect(Folder(path).names.isEmpty)
@@ -141,10 +195,13 @@ private final class Folder {
   }
 }
 
-/// Has a coroutine keep its thread until that is reported, and returns when it has ended.
+/// Has a coroutine keep its thread until that is reported; returns when it has ended, and the file about the stall, if
+/// there is one, is written.
 private func stall() async {
   let isOver = Flag()
   _ = firstStall { co_launch { while !isOver.isRaised {} } }
   isOver.raise()
   while CoroutineRuntime.liveCount > 0 { await Task.yield() }
+  // The recorder's thread was woken before the report. It makes the whole recording before it opens a file.
+  while !cts_other_threads_sleep() { sched_yield() }
 }

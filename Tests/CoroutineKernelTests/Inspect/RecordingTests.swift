@@ -39,6 +39,26 @@ struct RecordingTests {
     }
   }
 
+  @Test func `a trace and the program do not end each other's recording`() async {
+    await #expect(processExitsWith: .success) {
+      // The program starts during a trace.
+      CoroutineRuntime.beginTrace()
+      #expect(CoroutineRuntime.isRecording)
+      CoroutineRuntime.startRecording()
+      CoroutineRuntime.endTrace()
+      #expect(CoroutineRuntime.isRecording)
+      // It stops during two others.
+      CoroutineRuntime.beginTrace()
+      CoroutineRuntime.beginTrace()
+      CoroutineRuntime.stopRecording()
+      #expect(CoroutineRuntime.isRecording)
+      CoroutineRuntime.endTrace()
+      #expect(CoroutineRuntime.isRecording)
+      CoroutineRuntime.endTrace()
+      #expect(!CoroutineRuntime.isRecording)
+    }
+  }
+
   @Test func `a recording has the parts of a Task, and its suspension once it has gone on`() async {
     await #expect(processExitsWith: .success) {
       CoroutineRuntime.startRecording()

@@ -10,6 +10,7 @@ struct FaultReportTests {
   @Test func `8. a consumer that has ended: its channel is full, and its error is reported with its name`() async throws
   {
     let result = await #expect(processExitsWith: .success, observing: [\.standardErrorContent]) {
+      alarm(300)
       let faults = Faults()
       CoroutineRuntime.keepEnded()
       faults.endTheConsumer()
@@ -32,6 +33,7 @@ struct FaultReportTests {
 
   @Test func `9. all threads for blocking calls are taken: a metric counts the bodies that wait for one`() async {
     await #expect(processExitsWith: .success) {
+      alarm(300)
       let fileIsThere = DispatchSemaphore(value: 0)
       Faults().useUpBlockingThreads(fileIsThere)
       settle(8)
@@ -58,6 +60,7 @@ struct FaultReportTests {
 
   @Test func `10. a crash names the coroutine before all else`() async throws {
     let result = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
+      alarm(300)
       Faults().crash()
       while true { sched_yield() }
     }

@@ -13,6 +13,7 @@ import Testing
 struct FaultTests {
   @Test func `1. two locks in opposite orders are a circle, with both coroutines and the line that waits`() async {
     await #expect(processExitsWith: .success) {
+      alarm(300)
       Faults().lockInOppositeOrders()
       settle(2)
       // In a build with a sanitizer, which reads no stacks, one of them may still be leaving its own.
@@ -34,6 +35,7 @@ struct FaultTests {
 
   @Test func `2. a lock that is held during a slow wait names its owner, and the line where that one waits`() async {
     await #expect(processExitsWith: .success) {
+      alarm(300)
       Faults().holdALockDuringAWait(Promise<Int>())
       settle(30)
       let groups = CoroutineRuntime.dump(.stacks).components(separatedBy: "\n\n")
@@ -52,6 +54,7 @@ struct FaultTests {
 
   @Test(.tags(.realClock)) func `3. a computation without a suspension is named, and what it keeps waiting`() async {
     await #expect(processExitsWith: .success) {
+      alarm(300)
       let isOver = Flag()
       let stall = firstStall {
         Faults().compute {
@@ -74,6 +77,7 @@ struct FaultTests {
 
   @Test(.tags(.realClock)) func `4. a blocking read is named with the call`() async {
     await #expect(processExitsWith: .success) {
+      alarm(300)
       let pipe = PipePair()
       _ = fcntl(pipe.reader, F_SETFL, 0)
       let stall = firstStall { Faults().callRead(pipe.reader) }
@@ -84,6 +88,7 @@ struct FaultTests {
 
   @Test(.tags(.realClock)) func `5. a lock of threads is named as one`() async {
     await #expect(processExitsWith: .success) {
+      alarm(300)
       let (settings, isOver, isHeld) = (Faults.Settings(), DispatchSemaphore(value: 0), Flag())
       startThread {
         settings.values.withLock { _ in
@@ -101,6 +106,7 @@ struct FaultTests {
 
   @Test func `6. coroutines that wait for ever are one group, and all that has grown between two profiles`() async {
     await #expect(processExitsWith: .success) {
+      alarm(300)
       let faults = Faults()
       faults.forgetAnswers(100)
       settle(100)
@@ -124,6 +130,7 @@ struct FaultTests {
   @Test func `7. permits that are not given back: many wait for permits, and no coroutine is left that has them`() async
   {
     await #expect(processExitsWith: .success) {
+      alarm(300)
       Faults().losePermits()
       settle(16)
       let groups = CoroutineRuntime.dump(.stacks).components(separatedBy: "\n\n")

@@ -21,6 +21,7 @@ struct FaultsUnderLoadTests {
   @Test(.tags(.realClock))
   func `11. a consumer that is too slow: its channel is full, and its stack is where it waits`() async {
     await #expect(processExitsWith: .success) {
+      alarm(300)
       Faults().fallBehind()
       // A coroutine that is about to leave its stack is shown without one.
       let text = Self.dump {
@@ -38,6 +39,7 @@ struct FaultsUnderLoadTests {
 
   @Test func `12. calls that are repeated at once: no coroutine waits, and the switches are counted`() async {
     await #expect(processExitsWith: .success) {
+      alarm(300)
       Faults().repeatAtOnce { throw CancellationError() }
       let text = Self.dump { $0.contains("ready, longest") && $0.contains("callUntilItWorks") || isSanitized }
       #expect(text.contains("\"call ") && !text.contains(" waiting, "), "\(text)")
@@ -48,6 +50,7 @@ struct FaultsUnderLoadTests {
 
   @Test(.tags(.realClock)) func `13. a cancellation that is swallowed: a coroutine runs on, and is cancelled`() async {
     await #expect(processExitsWith: .success) {
+      alarm(300)
       let refreshes = Flag()
       let job = Faults().swallowTheCancellation { refreshes.raise() }
       settle(1)
@@ -60,6 +63,7 @@ struct FaultsUnderLoadTests {
 
   @Test func `14. a queue that is flooded: many have not started, and one keeps the queue`() async {
     await #expect(processExitsWith: .success) {
+      alarm(300)
       let isOver = Flag()
       Faults().floodAQueue { _ in while !isOver.isRaised {} }
       let text = Self.dump { $0.contains("4999 not started, longest ") }
@@ -70,6 +74,7 @@ struct FaultsUnderLoadTests {
 
   @Test func `15. actors that ask each other are a circle`() async {
     await #expect(processExitsWith: .success) {
+      alarm(300)
       Faults().askEachOther()
       var circles = CoroutineRuntime.deadlocks()
       while circles.isEmpty {
@@ -85,6 +90,7 @@ struct FaultsUnderLoadTests {
 
   @Test func `16. a stop that waits under a shield: what still waits is cancelled`() async {
     await #expect(processExitsWith: .success) {
+      alarm(300)
       let job = Faults().flushAtTheEnd(Promise<Void>())
       settle(1)
       job.cancel()
