@@ -63,8 +63,16 @@ final class AsyncTasks: SimulatedTasks {
   @exclusivity(unchecked) private(set) var hops = 0
   /// Whether the next Task is the body of a test, which runs in a coroutine until it suspends.
   @exclusivity(unchecked) var beginsBody = false
-  /// Swift's number of that Task, which is no candidate before.
-  @exclusivity(unchecked) private var body: UInt64 = 0
+  /// That Task, with Swift's number, until it suspends; zero later, and without one.
+  @exclusivity(unchecked) private var body: (job: UnsafeMutableRawPointer?, key: UInt64) = (nil, 0)
+  /// The Tasks of coroutines that have declared their waits, by Swift's number: they may outlive the world.
+  @exclusivity(unchecked) private var outsiders: Set<UInt64> = []
+  /// The Tasks that the current step has created, and that are not held.
+  @exclusivity(unchecked) private var newborn: [SimulatedTask] = []
+  /// Whether what is enqueued comes from a timer or a continuation, and not from a step.
+  @exclusivity(unchecked) private var isBetweenSteps = false
+  /// The number of steps at which timers that are held back fire; `.max` if none is.
+  @exclusivity(unchecked) private var holdEnd = Int.max
   /// What the main actor's executor is to run, in its order; the first one is a candidate, or runs.
   @exclusivity(unchecked) private var main: [SimulatedTask] = []
   /// The actors whose own jobs are candidates.
@@ -122,6 +130,7 @@ final class AsyncTasks: SimulatedTasks {
       // From here on no job of the world comes in; those that have come too late for it go on outside.
       Self.isOwned.store(false, ordering: .relaxed)
       Self.owners.withLock { $0 = nil }
+      Self.driven.withLock { $0 = nil }
       for (job, isMain) in Self.takeAll() {
         UnsafeMutableRawPointer(bitPattern: job).map { AsyncExecutors.runElsewhere($0, isMain) }
       }
@@ -130,7 +139,7 @@ final class AsyncTasks: SimulatedTasks {
     // In any order: their blocks do not run any more.
     for work in queues.values.joined() { work.release() }
     (queues, work) = ([:], [:])
-    (live, records, others, watched, main) = ([], [:], [], [], [])
+    (live, records, others, watched, main, newborn) = ([], [:], [], [], [], [])
   }
 
   private static let exclusion = AsyncLock()
@@ -139,6 +148,7 @@ final class AsyncTasks: SimulatedTasks {
     Self.exclusion.lock()
     hasLock = true
     Self.owners.withLock { $0 = [:] }
+    Self.driven.withLock { $0 = world }
     Self.isOwned.store(true, ordering: .relaxed)
     AsyncWatch.watch(self)
   }
@@ -172,6 +182,8 @@ final class AsyncTasks: SimulatedTasks {
   private static let isOwned = Atomic<Bool>(false)
   private static let inbox = Guarded<[(job: UInt, isMain: Bool)]>([])
   private static let hasInbox = Atomic<Bool>(false)
+  /// The world that has the lock, which may wait for the outside.
+  private static let driven = Guarded<SimulatedWorld?>(nil)
 
   /// Takes a job that a thread outside of the world has enqueued, if its Task is one of a world.
   static func takesFromOutside(_ job: UnsafeMutableRawPointer, _ isMain: Bool) -> Bool {
@@ -181,6 +193,7 @@ final class AsyncTasks: SimulatedTasks {
       guard owners?[id] != nil else { return false }
       inbox.withLock { $0.append((UInt(bitPattern: job), isMain)) }
       hasInbox.store(true, ordering: .relaxed)
+      driven.withLock { $0?.noteFromOutside() }
       return true
     }
   }
@@ -240,18 +253,27 @@ final class AsyncTasks: SimulatedTasks {
   private func record(of job: UnsafeMutableRawPointer) -> SimulatedTask {
     let key = caw_id(job)
     if let known = records[key] { return known }
-    if !hasLock { lock() }
     count += 1
     let task = SimulatedTask(self, job, id: Candidate.firstTask | count, key: key)
     if world.footprints != nil { watch(task) }
     records[key] = task
-    Self.owners.withLock { $0?[key] = () }
-    if !caw_is_async_let(job) {
-      caw_retain(job)
+    return task
+  }
+
+  /// Holds a Task to its end.
+  ///
+  /// One that ends in the step that creates it is not held: what it returns goes at once.
+  private func hold(_ task: SimulatedTask) {
+    if task.index >= 0 { return }
+    if !hasLock { lock() }
+    Self.owners.withLock { $0?[task.key] = () }
+    if caw_is_async_let(task.job) {
+      task.index = .max
+    } else {
+      caw_retain(task.job)
       task.index = live.count
       live.append(task)
     }
-    return task
   }
 
   /// Takes a Task that code of the world has created: from here on, because its first part may run in the step that
@@ -260,18 +282,24 @@ final class AsyncTasks: SimulatedTasks {
   /// Where it was created is for a report only, because it costs as much as a step.
   func created(_ job: UnsafeMutableRawPointer, _ callers: UnsafeBufferPointer<UInt>) {
     guard caw_job_kind(job) == Int32(CAW_TASK.rawValue) else { return }
-    if isTraced { sites[caw_id(job)] = Array(callers) }
+    let key = caw_id(job)
+    if isTraced { sites[key] = Array(callers) }
     if beginsBody {
       beginsBody = false
-      body = caw_id(job)
+      body = (job, key)
+    } else if world.stepIsOutside {
+      outsiders.insert(key)
     } else {
-      _ = record(of: job)
+      newborn.append(record(of: job))
     }
   }
 
   /// Says that the body of a test is code of Tasks: it has suspended.
   func takesBody() {
     policy.isAsync = true
+    // It has not ended, so it is there.
+    if let job = body.job { hold(record(of: job)) }
+    body = (nil, 0)
     // Its Tasks may be late; a world does not know that before.
     lateLeft = Self.mostLate
   }
@@ -310,6 +338,7 @@ final class AsyncTasks: SimulatedTasks {
     let task: SimulatedTask
     if kind == Int32(CAW_TASK.rawValue) {
       task = record(of: job)
+      hold(task)
       world.footprints?.touch(task)
     } else {
       task = addOther(job)
@@ -318,7 +347,10 @@ final class AsyncTasks: SimulatedTasks {
     task.job = job
     task.isMain = isMain
     task.target = nil
-    if isMain { addToMain(task) } else { world.add(task, on: nil) }
+    if isMain, !isBetweenSteps { return addToMain(task) }
+    // What resumes it is a job of the pool, as that of another sleep is: which of them is first is not said.
+    task.isArriving = isMain
+    world.add(task, on: isMain ? caw_main() : nil)
   }
 
   /// Adds what the main actor's executor is to run: its queue is first in, first out.
@@ -341,29 +373,25 @@ final class AsyncTasks: SimulatedTasks {
       return caw_enqueue_outside(job, identity, implementation)
     }
     let task = record(of: job)
+    hold(task)
     task.target = (identity, implementation)
     if let other = hopping {
       hopping = nil
       world.add(other, on: other.target?.identity)
     }
-    if caw_is_main(identity) {
-      touchesMain()
-      main.append(task)
-      // What runs is another one then, and this one is listed when it is the first.
-      if main.count > 1 { return }
-    }
-    hopping = task
-    guard world.footprints != nil else { return }
-    world.hops(task, to: identity)
     // It has run in another one's step, as the next one in an actor's own queue does.
-    if world.runningTask !== task { world.footprints?.isUniversal = true }
+    if world.footprints != nil, world.runningTask !== task { world.footprints?.isUniversal = true }
+    // To arrive there is the last thing that the step does, and others may come first.
+    task.isArriving = caw_is_main(identity)
+    hopping = task
+    if world.footprints != nil { world.hops(task, to: identity) }
   }
 
   /// Whether a Task that runs in a step of the world is none of its own.
   private func isForeign(_ task: UnsafeMutableRawPointer) -> Bool {
     let key = caw_id(task)
     // Nothing tells of the creation of an `async let`.
-    return records[key] == nil && key != body && !caw_is_async_let(task)
+    return records[key] == nil && key != body.key && !outsiders.contains(key) && !caw_is_async_let(task)
   }
 
   func sleep(_ job: UnsafeMutableRawPointer, _ nanoseconds: UInt64, _ isMain: Bool) {
@@ -373,6 +401,8 @@ final class AsyncTasks: SimulatedTasks {
     var index = timers.count
     while index > 0, timers[index - 1].due <= due { index -= 1 }
     timers.insert((due, job, isMain), at: index)
+    // One of no time fires without a wait of all others.
+    if due <= now { holdEnd = min(holdEnd, world.steps + Self.longestHold) }
   }
 
   // MARK: Steps
@@ -381,6 +411,11 @@ final class AsyncTasks: SimulatedTasks {
     AsyncWatch.stepBegins()
     defer { AsyncWatch.stepEnds() }
     clockReads = 0
+    if task.isArriving {
+      task.isArriving = false
+      main.append(task)
+      if main.count > 1 { return touchesMain() }
+    }
     // Before the step, which may add the Task to the main actor's queue.
     let isOfMain = main.first === task
     if let (identity, implementation) = task.target {
@@ -399,7 +434,6 @@ final class AsyncTasks: SimulatedTasks {
       main.removeFirst()
       if let next = main.first { world.add(next, on: caw_main()) }
     }
-    if world.footprints == nil { releaseEnded(after: task) }
   }
 
   private func continueOn(_ task: SimulatedTask, _ identity: UnsafeMutableRawPointer?, _ implementation: UInt) {
@@ -428,6 +462,8 @@ final class AsyncTasks: SimulatedTasks {
 
   func gather() {
     takeInbox()
+    isBetweenSteps = true
+    defer { isBetweenSteps = false }
     while !continuations.isEmpty {
       let all = continuations
       continuations = []
@@ -438,13 +474,23 @@ final class AsyncTasks: SimulatedTasks {
   var nextTimer: UInt64 { timers.last?.due ?? .max }
 
   func fireTimers(_ now: UInt64) {
+    holdEnd = .max
+    isBetweenSteps = true
+    defer { isBetweenSteps = false }
     while let last = timers.last, last.due <= now {
       timers.removeLast()
       caw_run(last.job, last.isMain)
       // Of timers of one instant, a later one may come after what an earlier one has made ready.
-      if let next = timers.last, next.due <= now, world.delaysTimer() { return }
+      if let next = timers.last, next.due <= now, world.delaysTimer() {
+        holdEnd = world.steps + Self.longestHold
+        return
+      }
     }
   }
+
+  /// For how many steps a timer may be held back: what the other one has begun may wait for it.
+  private static var longestHold: Int { 16 }
+  var mustFire: Bool { world.steps >= holdEnd }
 
   // MARK: Footprints
   //
@@ -472,8 +518,6 @@ final class AsyncTasks: SimulatedTasks {
       if watched[index].isInParent ? caw_has_gone(task.job, task.key) : task.index < 0 || caw_has_ended(task.job) {
         watched.remove(at: index)
         if task.id == id, let parent { world.footprints?.touch(parent) } else { world.footprints?.isUniversal = true }
-        // It was looked at above for the last time.
-        if task.index >= 0 { forget(task) }
         continue
       }
       if watched[index].isInParent {
@@ -496,22 +540,28 @@ final class AsyncTasks: SimulatedTasks {
 
   private static var few: Int { 32 }
 
-  /// Releases Tasks that have ended, after a step of `task`.
+  /// Holds the Tasks that the step has created and that go on, and releases those that have ended.
   ///
   /// A Task keeps its result, and what that does when it goes may be what another Task waits for. A Task that ends in a
   /// step of another one, or of an actor's own queue, is found at once among few; of many, all are looked at whenever
-  /// they have become twice as many.
-  private func releaseEnded(after task: SimulatedTask) {
+  /// they have become twice as many. In the order of their numbers, also where the run is repeated by a policy that
+  /// needs no footprints.
+  func endStep() {
+    for task in newborn where task.index < 0 {
+      if caw_has_gone(task.job, task.key) {
+        records[task.key] = nil
+        others.append(task)
+      } else {
+        hold(task)
+      }
+    }
+    newborn = []
     if live.count > Self.few, live.count < nextSweep {
-      if task.index >= 0, caw_has_ended(task.job) { forget(task) }
+      if let task = world.runningTask, live.indices.contains(task.index), caw_has_ended(task.job) { forget(task) }
       return
     }
-    var index = live.count - 1
-    while index >= 0 {
-      // What goes may end further ones.
-      if index < live.count, caw_has_ended(live[index].job) { forget(live[index]) }
-      index -= 1
-    }
+    let ended = live.filter { caw_has_ended($0.job) }
+    if ended.count > 1 { ended.sorted { $0.id < $1.id }.forEach(forget) } else { ended.first.map(forget) }
     nextSweep = max(Self.few, 2 * live.count)
   }
 

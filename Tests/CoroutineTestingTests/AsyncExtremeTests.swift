@@ -80,6 +80,65 @@ struct AsyncExtremeTests {
     #expect(seen.withLock { $0 } == [true, false])
   }
 
+  @Test func `an immediate Task that has ended keeps nothing`() {
+    let found = explore(.inOrder) {
+      weak let result = await Task.immediate { Finisher(nil) }.value
+      if result != nil { throw Wrong("kept") }
+    }
+    #expect(found.failure == nil, "\(found)")
+  }
+
+  @Test func `sleepers of the main actor may come to it in either order`() {
+    let seen = Locked<Set<[Int]>>([])
+    let found = explore(.exhaustive(preemptions: 1)) {
+      let notes = OnMain()
+      async let one: Void = notes.addLater(1)
+      async let two: Void = notes.addLater(2)
+      _ = await (one, two)
+      let all = await notes.all
+      seen.withLock { _ = $0.insert(all) }
+    }
+    #expect(found.failure == nil, "\(found)")
+    #expect(seen.withLock { $0 } == [[1, 2], [2, 1]])
+  }
+
+  @Test func `a timer that is held back fires although another Task never stops`() {
+    let found = explore(.exhaustive(preemptions: 1, most: 200)) {
+      let flag = Flag()
+      let waiter = Task {
+        try await Task.sleep(for: .seconds(1))
+        while !flag.isSet { await Task.yield() }
+      }
+      try await Task.sleep(for: .seconds(1))
+      flag.set()
+      try await waiter.value
+    }
+    #expect(found.failure == nil, "\(found)")
+  }
+
+  @Test func `what one step releases, a replay releases in the same order`() throws {
+    for sharing in [Exploration.Sharing.memory, .waits] {
+      let body: @Sendable () async throws -> Void = {
+        let streams = (0..<3).map { _ in AsyncStream.makeStream(of: Int.self) }
+        let order = Locked<[Int]>([])
+        await withTaskGroup { group in
+          for number in streams.indices {
+            let numbers = streams[number].stream
+            group.addTask {
+              for await _ in numbers {}
+              order.withLock { $0.append(number) }
+            }
+          }
+          group.addTask { await Beginner().end(streams.map(\.continuation)) }
+        }
+        if order.withLock({ $0 }) != [0, 1, 2] { throw Wrong("another order") }
+      }
+      let failure = try #require(explore(.exhaustive(preemptions: 2), sharing: sharing, body).failure)
+      #expect(failure.error is Wrong, "\(failure)")
+      #expect(explore(.replay(failure.token), sharing: sharing, body).failure?.token == failure.token)
+    }
+  }
+
   @Test func `the main actor runs what is given to it in that order`() {
     let seen = Locked<Set<[Int]>>([])
     let found = explore(.exhaustive(preemptions: 2)) {
@@ -363,17 +422,23 @@ private actor Tally {
 
 /// A result that ends a stream when it goes.
 private final class Finisher: Sendable {
-  private let continuation: AsyncStream<Int>.Continuation
-  init(_ continuation: AsyncStream<Int>.Continuation) { self.continuation = continuation }
-  deinit { continuation.finish() }
+  private let continuation: AsyncStream<Int>.Continuation?
+  init(_ continuation: AsyncStream<Int>.Continuation?) { self.continuation = continuation }
+  deinit { continuation?.finish() }
 }
 
 @MainActor private final class OnMain {
   var all: [Int] = []
   func add(_ number: Int) { all.append(number) }
+  func addLater(_ number: Int) async {
+    try? await Task.sleep(for: .milliseconds(number))
+    all.append(number)
+  }
 }
 
 private actor Beginner {
+  /// Begins Tasks in the actor's own queue, whose results end the streams.
+  func end(_ all: [AsyncStream<Int>.Continuation]) { for one in all { Task { Finisher(one) } } }
   func begin() { Task(name: "waiting") { await waitForEver() } }
 }
 

@@ -53,6 +53,38 @@ struct SimulatedTraitTests {
     #expect(issues.count == 1 && issues.contains { $0.contains("told") }, "\(issues)")
   }
 
+  @Test(.simulated(.random(seeds: 5))) func `a result that a body's first part leaves goes at once`() async {
+    let (numbers, continuation) = AsyncStream.makeStream(of: Int.self)
+    _ = Task.immediate { Ending(continuation) }
+    for await _ in numbers {}
+  }
+
+  private final class Ending: Sendable {
+    private let continuation: AsyncStream<Int>.Continuation
+    init(_ continuation: AsyncStream<Int>.Continuation) { self.continuation = continuation }
+    deinit { continuation.finish() }
+  }
+
+  @Test(.simulated(.random(seeds: 5))) func `a Task that a wait outside of the world has left is none of the world`()
+    throws
+  {
+    let first = co_launch {
+      try World.outside {
+        try co_await { try await Task.sleep(for: .seconds(3_600)) }
+      }
+    }
+    try co_yield()
+    first.cancel()
+    _ = try? first.join()
+  }
+
+  @Test func `a body that nothing resumes is told`() {
+    let found = exploreTest(.random(seeds: 1), .memory, nil) {
+      try SimulatedTrait.run(in: .current) { await withUnsafeContinuation { (_: UnsafeContinuation<Void, Never>) in } }
+    }
+    #expect((found.failure?.error as? World.DeadlockError).map { "\($0)".contains("Task 1") } == true, "\(found)")
+  }
+
   @Test func `an async body that differs by what is no choice is not repeatable`() {
     let runs = Guarded(0)
     let found = exploreTest(.random(seeds: 5), .memory, nil) {

@@ -1,5 +1,6 @@
 internal import CCoroutine
 internal import CCoroutineRuntime
+import Dispatch
 
 // The Tasks of a world whose program is async from end to end. The product CoroutineTesting has what that needs of
 // Swift's runtime, which belongs into no other program. The world asks it where it asks its executors:
@@ -28,6 +29,10 @@ package protocol SimulatedTasks: AnyObject {
   var hasLive: Bool { get }
   /// Cancels the Tasks that have not ended.
   func cancelAll()
+  /// Ends a step, of a Task or of something else; called before its footprints are read.
+  func endStep()
+  /// Whether timers that are due have been held back for long enough.
+  var mustFire: Bool { get }
   /// Adds what a step has done to Tasks to the world's footprints; called after each step if there are any.
   func stepFinished(_ id: UInt64)
   /// The Tasks that have not ended, one in a line, and what each does.
@@ -64,6 +69,8 @@ package final class SimulatedTask {
   @exclusivity(unchecked) package var isMain = false
   /// The owner's: where it is among those that are held; -1 if it is not held.
   @exclusivity(unchecked) package var index = -1
+  /// The owner's: whether its step is to join the queue of the main actor.
+  @exclusivity(unchecked) package var isArriving = false
   /// Where a Task that has hopped wants to continue; nil if its job runs as it is.
   @exclusivity(unchecked) package var target: (identity: UnsafeMutableRawPointer?, implementation: UInt)?
 
@@ -175,6 +182,15 @@ extension SimulatedWorld {
   package var runningTask: SimulatedTask? {
     if case .running(let run) = step { run.candidate.task } else { nil }
   }
+
+  /// Whether a coroutine takes the current step that has declared its waits.
+  package var stepIsOutside: Bool {
+    guard hasDeclared, case .running(let run) = step, let job = run.candidate.job else { return false }
+    return isOutside(job)
+  }
+
+  /// Ends a wait of the world for the outside; any thread.
+  package func noteFromOutside() { wakeUp.signal() }
 
   /// Whether the identity of a serial executor is one of a scheduler.
   // Sound because the identity of a serial executor that is no default actor's is its object.

@@ -273,10 +273,14 @@ extension SimulatedWorld {
   func drive(until isOver: () -> Bool) throws {
     while !isOver() {
       gather()
+      if let tasks, tasks.mustFire, passTime() { continue }
       if passesTimeLate() { continue }
       if let candidate = takeNext() {
         perform(candidate)
         if steps - stepsBefore > mostSteps { throw policy.overLimit(nil, dump) }
+      } else if let tasks, tasks.nextTimer <= now, passTime() {
+        // It was held back, and belongs to this instant.
+        continue
       } else if !wakeSettled() && !waitOutside() {
         if let due = nextTimer, due - Self.start > timeLimit { throw policy.overLimit(timeLimit, dump) }
         if !passTime(), !waitOutside(lastly: true) { throw waitsForOutside ?? policy.deadlock(dump) }
@@ -451,6 +455,11 @@ extension SimulatedWorld {
   /// Ends the current step, unless a point has ended it, before its coroutine has left the stack.
   func endStep() {
     guard case .running(let run) = step else { return }
+    if let tasks {
+      // What it releases runs outside of every coroutine.
+      run.candidate.executor.carrier.pointee.job = nil
+      tasks.endStep()
+    }
     if footprints != nil {
       // The step may have sent a message to another executor, for example to cancel one of its coroutines.
       gather()
@@ -600,23 +609,6 @@ extension SimulatedWorld {
     waiter.wake()
     return true
   }
-
-  /// Calls `body` after `duration` of the world's time, unless the world has ended before.
-  ///
-  /// Called inside the world. Timers of one instant fire in the order of these calls.
-  package func after(_ duration: Duration, _ body: @escaping () -> Void) {
-    WorldTimer(body).start(duration, isLocal: false)
-  }
-}
-
-/// A timer of a world.
-///
-/// It calls a closure on the world's thread, outside of every coroutine.
-private final class WorldTimer: TimerCall, @unchecked Sendable {
-  // Sound because `body` is a constant, and a world runs on one thread.
-  private let body: () -> Void
-  init(_ body: @escaping () -> Void) { self.body = body }
-  override func fire() { body() }
 }
 
 // MARK: - Cancellations by a strategy
