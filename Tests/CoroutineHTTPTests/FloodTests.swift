@@ -102,7 +102,7 @@ struct FloodTests {
         var options = HTTPServer.Options()
         options.bodySize = 1 << 30
         // A busy machine stops a client for seconds now and then.
-        options.pause = .seconds(10)
+        options.pause = .seconds(4)
         let server = try Running(options, FloodTests.handle)
         // What the first request needs is there.
         _ = try ask(server.address, "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")

@@ -14,9 +14,9 @@ struct LimitTests {
   /// Time enough for a request of a client on a busy machine.
   private static var quick: HTTPServer.Options {
     var options = HTTPServer.Options()
-    options.idle = .seconds(3)
-    options.headTime = .seconds(3)
-    options.pause = .seconds(3)
+    options.idle = .seconds(2)
+    options.headTime = .seconds(2)
+    options.pause = .seconds(2)
     return options
   }
 

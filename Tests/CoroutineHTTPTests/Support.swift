@@ -109,10 +109,14 @@ extension Connection {
   func send(_ text: String) throws { try write(Array(text.utf8)) }
 
   /// Suspends until the peer of a TCP connection has in its system what was sent: a busy machine delivers it late.
+  ///
+  /// Or until the connection has failed: what was not delivered before a reset counts as waiting for ever.
   func untilDelivered() throws {
     while withUnsafeDescriptor({ number in
       var waiting: Int32 = 0
-      return ioctl(number, UInt(TIOCOUTQ), &waiting) == 0 && waiting > 0
+      // Asked for nothing, it tells of POLLERR and POLLHUP.
+      var state = pollfd(fd: number, events: 0, revents: 0)
+      return ioctl(number, UInt(TIOCOUTQ), &waiting) == 0 && waiting > 0 && poll(&state, 1, 0) == 0
     }) { try co_yield() }
   }
 

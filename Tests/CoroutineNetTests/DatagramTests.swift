@@ -141,10 +141,14 @@ struct DatagramTests {
       // sent meanwhile.
       var refusal: Int32?
       try until {
-        refusal = code {
-          try client.send([1])
-          try co_timeout(.seconds(2)) { _ = try receive(client) }
-        }
+        // It waits before there is an error, which has to wake it. If it stays asleep, the next round's finds the error
+        // at once and is never seen to wait, so the time is up.
+        let reader = co_launch { try self.receive(client).0 }
+        try client.untilAwaited(.reading)
+        try client.send([1])
+        refusal = code { try co_timeout(.seconds(10)) { try reader.join() } }
+        reader.cancel()
+        _ = try? reader.join()
         return refusal != nil
       }
       #expect(refusal == ECONNREFUSED)

@@ -36,7 +36,9 @@ enum Peer {
       posix_spawn_file_actions_addopen(&actions, 0, source, O_RDONLY, 0)
       posix_spawn_file_actions_addopen(&actions, 1, output, O_WRONLY | O_CREAT | O_TRUNC, 0o600)
       // Keeps descriptors of this process from a program: sockets, say, at whose ends other tests wait for an end.
-      for number in 3..<min(getdtablesize(), 4_096) { posix_spawn_file_actions_addclose(&actions, number) }
+      // What other tests open meanwhile gets the lowest numbers that are free.
+      let end = try highestDescriptor() + 4_096
+      for number in 3..<end { posix_spawn_file_actions_addclose(&actions, number) }
       var words = ([program] + arguments).map { strdup($0) } + [nil]
       defer { for word in words { free(word) } }
       var child: pid_t = 0
@@ -46,6 +48,20 @@ enum Peer {
       while waitpid(child, &status, 0) < 0 && errno == EINTR {}
       return End(status: status, output: try read(output))
     }
+  }
+
+  /// The highest number of an open descriptor of this process.
+  ///
+  /// The limit for them may be a billion, and Swift does not see posix_spawn_file_actions_addclosefrom_np.
+  private static func highestDescriptor() throws -> Int32 {
+    guard let folder = opendir("/proc/self/fd") else { throw Failure(text: "/proc/self/fd cannot be read") }
+    defer { closedir(folder) }
+    var highest: Int32 = 0
+    while let entry = readdir(folder) {
+      let name = UnsafeRawPointer(entry) + MemoryLayout<dirent>.offset(of: \.d_name)!
+      highest = max(highest, atoi(name.assumingMemoryBound(to: CChar.self)))
+    }
+    return highest
   }
 
   struct Failure: Error { let text: String }

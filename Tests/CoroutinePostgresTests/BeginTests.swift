@@ -4,6 +4,7 @@ import Coroutine
 import Testing
 
 /// A transaction begins with its first statement; the second use of a statement goes together with the `begin`.
+@Suite(.timeLimit(.minutes(10)))
 struct BeginTests {
   private struct Failure: Error {}
 

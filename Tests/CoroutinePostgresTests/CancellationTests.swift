@@ -4,6 +4,7 @@ import CoroutinePostgres
 import Glibc
 import Testing
 
+@Suite(.timeLimit(.minutes(10)))
 struct CancellationTests {
   @Test func `a cancelled statement is ended in the server before the call throws`() async throws {
     try await withPool { db in

@@ -4,6 +4,7 @@ import CoroutinePostgres
 import Dispatch
 import Testing
 
+@Suite(.timeLimit(.minutes(10)))
 struct CloseTests {
   @Test(arguments: [CancellationError(), TimeoutError()] as [any Error])
   func `a close in a cancelled coroutine closes at once, and throws`(_ reason: any Error) async throws {

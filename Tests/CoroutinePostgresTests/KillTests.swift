@@ -4,6 +4,7 @@ import CoroutinePostgres
 import Foundation
 import Testing
 
+@Suite(.timeLimit(.minutes(60)))
 struct KillTests {
   /// CO_POSTGRES_KILLS: 100, unless it says another number.
   private static let kills = ProcessInfo.processInfo.environment["CO_POSTGRES_KILLS"].flatMap { Int($0) } ?? 100

@@ -7,6 +7,7 @@ import Testing
 private let isSanitized = dlsym(nil, "__asan_init") != nil || dlsym(nil, "__tsan_init") != nil
 
 /// What is streamed is not kept.
+@Suite(.timeLimit(.minutes(10)))
 struct MemoryTests {
   /// The most memory that this process has had, in bytes.
   private static func peak() -> Int {

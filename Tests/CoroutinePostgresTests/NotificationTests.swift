@@ -3,6 +3,7 @@ import Coroutine
 import CoroutinePostgres
 import Testing
 
+@Suite(.timeLimit(.minutes(10)))
 struct NotificationTests {
   @Test func `a notification arrives when its transaction commits`() async throws {
     try await withPool { db in

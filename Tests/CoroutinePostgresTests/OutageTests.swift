@@ -6,6 +6,7 @@ import Foundation
 import Testing
 
 /// Servers that say nothing, have become others, or have changed under what was prepared.
+@Suite(.timeLimit(.minutes(10)))
 struct OutageTests {
   @Test(arguments: ["connect_timeout=1", "connect_timeout=1 target_session_attrs=prefer-standby", ""])
   func `a silent first host is given up for the next one`(_ more: String) async throws {

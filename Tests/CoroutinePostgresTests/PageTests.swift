@@ -44,6 +44,7 @@ func follow(_ db: PostgresPool, _ look: () throws -> Void) throws {
   try db.listen("orders").forEach { _ in try look() }
 }
 
+@Suite(.timeLimit(.minutes(10)))
 struct PageTests {
   @Test func `the code of the page works`() async throws {
     try await withPool { db in

@@ -3,6 +3,7 @@ import Coroutine
 import CoroutinePostgres
 import Testing
 
+@Suite(.timeLimit(.minutes(10)))
 struct PipelineTests {
   @Test func `statements of many coroutines share a connection, and an error is its caller's alone`() async throws {
     try await withPool { db in
@@ -59,7 +60,10 @@ struct PipelineTests {
   }
 
   @Test func `a cancelled caller throws at once, and a loss reaches all`() async throws {
-    try await withPool { db in
+    var options = PostgresPool.Options()
+    // A caller that its deadline does not end would wait for a lock that is released after it.
+    options.statementTimeout = .seconds(60)
+    try await withPool(options) { db in
       let backend = try db.pipeline.first("select pg_backend_pid()", as: Int32.self)!
       let key = Int.random(in: 1...1_000_000_000)
       try db.withConnection { holder in

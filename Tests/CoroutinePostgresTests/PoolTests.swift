@@ -11,6 +11,7 @@ private func options(_ most: Int, _ change: (inout PostgresPool.Options) -> Void
   return options
 }
 
+@Suite(.timeLimit(.minutes(10)))
 struct PoolTests {
   @Test func `coroutines get a connection in the order of asking`() async throws {
     try await withPool(options(1)) { db in

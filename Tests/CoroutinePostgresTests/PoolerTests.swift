@@ -47,6 +47,7 @@ private final class Pooler {
   }
 }
 
+@Suite(.timeLimit(.minutes(10)))
 struct PoolerTests {
   @Test(.enabled(if: Pooler.program != nil, "pgbouncer is not installed"))
   func `behind a pooler in transaction mode statements, transactions and cancellations work`() async throws {

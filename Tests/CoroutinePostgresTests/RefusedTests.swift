@@ -6,6 +6,7 @@ import Testing
 private struct Failure: Error {}
 
 /// What is refused at its beginning changes nothing of what others do.
+@Suite(.timeLimit(.minutes(10)))
 struct RefusedTests {
   @Test func `a transaction on a busy connection leaves the statement alone that runs there`() async throws {
     try await withPool { db in

@@ -28,6 +28,7 @@ extension Cluster {
   }
 }
 
+@Suite(.timeLimit(.minutes(10)))
 struct SecureTests {
   @Test(.enabled(if: openssl != nil, "openssl is not installed"))
   func `connections with TLS and SCRAM serve many coroutines`() async throws {

@@ -5,6 +5,7 @@ import CoroutinePostgres
 import Testing
 
 /// A server's answers that a client is slow to read.
+@Suite(.timeLimit(.minutes(10)))
 struct SlowClientTests {
   /// Forwards one connection to the cluster; what the server says can be held back until the server closes.
   private final class Proxy: Sendable {

@@ -4,6 +4,7 @@ import Testing
 
 @testable import CoroutinePostgres
 
+@Suite(.timeLimit(.minutes(10)))
 struct StatementTests {
   @Test func `a value becomes a parameter and never text`() {
     let name = "x'; drop table people; --"
@@ -137,6 +138,7 @@ func roundTrip<V: PostgresEncodable & PostgresDecodable>(_ value: V) throws -> V
   return try bytes.withUnsafeBytes { try V(postgres: $0, type: V.postgresType, isText: false) }
 }
 
+@Suite(.timeLimit(.minutes(10)))
 struct CodecTests {
   @Test func `a value of every type survives the way to the server's format and back`() throws {
     for number in [0, 1, -1, Int.min, .max] { #expect(try roundTrip(number) == number) }

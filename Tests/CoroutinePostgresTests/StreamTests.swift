@@ -5,6 +5,7 @@ import Testing
 
 private struct Failure: Error {}
 
+@Suite(.timeLimit(.minutes(10)))
 struct StreamTests {
   @Test func `rows of any statement are streamed`() async throws {
     try await withPool { db in

@@ -5,6 +5,7 @@ import Testing
 
 private struct Failure: Error {}
 
+@Suite(.timeLimit(.minutes(10)))
 struct TransactionTests {
   @Test func `a body that returns commits, and one that throws does not`() async throws {
     try await withPool { db in

@@ -22,6 +22,7 @@ private struct Lists: Decodable, Equatable {
   var big: UInt
 }
 
+@Suite(.timeLimit(.minutes(10)))
 struct ValueTests {
   @Test func `values of all types come back from the server as they were`() async throws {
     try await withPool { db in

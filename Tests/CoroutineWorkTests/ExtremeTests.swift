@@ -198,6 +198,7 @@ struct ExtremeTests {
         }
       }
       #expect(isHeld)
+      // A short lease ends by itself if it is not given back. That it is, the long ones test: they are asked once.
       var isFree: Bool?
       repeat {
         isFree = try unlessLost { try db.tryLease(name, ttl: length) { _ in true } }

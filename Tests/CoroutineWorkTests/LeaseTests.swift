@@ -142,10 +142,11 @@ struct LeaseTests {
 
   @Test func `a cancelled holder gives its lease back`() async throws {
     try await withLeases { db, name in
-      // It has half a second for that, which may pass on a busy machine: of many holders one is enough.
-      var isFree = false
-      for number in 0..<40 where !isFree {
-        let one = "\(name) \(number)"
+      // It has half a second for that, which may pass on a busy machine: half of the holders are enough. After three
+      // in a row no more are asked.
+      var (attempts, successes, row) = (0, 0, 0)
+      while attempts < 40, row < 3 || successes * 2 < attempts {
+        let one = "\(name) \(attempts)"
         let begun = Latch(1)
         try co_scope { scope in
           let holder = scope.launch {
@@ -158,9 +159,11 @@ struct LeaseTests {
           holder.cancel()
           _ = try? holder.join()
         }
-        isFree = try db.tryLease(one) { _ in true } == true
+        let isFree = try db.tryLease(one) { _ in true } == true
+        attempts += 1
+        (successes, row) = isFree ? (successes + 1, row + 1) : (successes, 0)
       }
-      #expect(isFree)
+      #expect(successes * 2 >= attempts, "\(successes) of \(attempts)")
     }
   }
 }

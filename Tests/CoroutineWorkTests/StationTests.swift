@@ -210,18 +210,26 @@ struct StationTests {
 
   @Test(arguments: Outage.allCases)
   func `a stop ends soon after its limit, also if the server does not answer`(outage: Outage) async throws {
+    // Not as long as a connection, a lease or a limit of the server lasts. A busy machine may add to it now and then.
+    var took = try await timeOfStop(outage)
+    for _ in 0..<2 where took >= .seconds(9) { took = try await timeOfStop(outage) }
+    #expect(took < .seconds(9))
+  }
+
+  /// How long a scope with a worker, a schedule and a lease takes to stop within a second.
+  private func timeOfStop(_ outage: Outage) async throws -> Duration {
     let cluster = try Cluster()
     var options = PostgresPool.Options()
     // What may be under way at the stop waits for as long.
     options.cancelTimeout = .seconds(2)
-    try await withPool(options, on: cluster) { db in
+    return try await withPool(options, on: cluster) { db in
       try Work.migrate(db)
       let queue = WorkQueue<Task>("q", on: db, options: quick())
       try db.transaction { t in try queue.enqueue(all: (0..<4).map { Task(number: $0) }, in: t) }
       let (begun, mayEnd) = (Latch(4), Latch(1))
       let all = "\(cluster.postmaster) $(pgrep -P \(cluster.postmaster))"
       defer { if outage == .silent { _ = try? co_blocking { try cluster.run("kill -CONT \(all)") } } }
-      let took = try co_scope { scope in
+      return try co_scope { scope in
         let name = uniqueName("lease")
         let leads = Promise<Void>()
         let jobs: [Job<Void>] = [
@@ -260,8 +268,6 @@ struct StationTests {
         for job in jobs { try? job.join() }
         return ContinuousClock.now - start
       }
-      // Not as long as a connection, a lease or a limit of the server lasts; a busy machine may need some of it.
-      #expect(took < .seconds(25))
     }
   }
 

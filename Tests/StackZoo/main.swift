@@ -7,6 +7,8 @@ import Foundation
 //
 // Prints `pid N`, then one line for each coroutine, `NAME ID: ADDRESS …`, and `ready`. Ends with its standard input.
 
+// Where a coroutine never comes to its wait.
+alarm(300)
 let gate = Promise<Void>()
 
 /// Waits, in a frame of its own.
@@ -207,6 +209,8 @@ if getenv("ZOO_RUNS") != nil {
   // It counts as running some instructions before its thread is on its stack.
   while !hasBegun.isSettled { sched_yield() }
 }
+// What looks at it may take long on a slow machine.
+alarm(0)
 print("ready")
 fflush(nil)
 _ = readLine()

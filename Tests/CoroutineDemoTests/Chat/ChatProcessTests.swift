@@ -145,7 +145,7 @@ import Testing
   @Test func `a server that has no room for all is named`() async throws {
     let (server, port) = try await serve(["--limit", "2"])
     let end = try await DemoProcess.run([
-      "chat-load", "--server", "127.0.0.1:\(port)", "--clients", "5", "--messages", "2", "--timeout", "10",
+      "chat-load", "--server", "127.0.0.1:\(port)", "--clients", "5", "--messages", "2", "--timeout", "5",
     ])
     #expect(end.status == 31)
     #expect(end.errors.contains("the server answered: ! full There are 2 clients already."), "\(end.errors)")
@@ -168,7 +168,7 @@ import Testing
     }
     let end = try await DemoProcess.run([
       "chat-load", "--server", "127.0.0.1:\(address.port ?? 0)", "--clients", "1", "--messages", "10",
-      "--timeout", "15",
+      "--timeout", "8",
     ])
     #expect(end.status == 30, "\(end.errors)")
     for name in ["lost", "duplicated", "out of order"] { #expect(end.output.contains(try Regex("\n  \(name) +1\n"))) }

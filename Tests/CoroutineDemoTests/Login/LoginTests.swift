@@ -112,11 +112,11 @@ import Testing
   @Test(arguments: styles)
   func `time that is not enough is said, with the step that it ran out in`(style: String) async throws {
     // Enough to begin to log in, on a machine that others use too.
-    let end = try await DemoProcess.run(["login", "--latency", "600000", "--timeout", "12.5", "--style", style])
+    let end = try await DemoProcess.run(["login", "--latency", "600000", "--timeout", "6.5", "--style", style])
     #expect(end.status == 124)
     #expect(
       end.errors.hasSuffix(
-        "CoroutineDemo: timed out while logging in: 12.5 s were not enough. Give more with --timeout.\n"
+        "CoroutineDemo: timed out while logging in: 6.5 s were not enough. Give more with --timeout.\n"
       )
     )
     #expect(end.errors.contains("\nlogin: stopped\n"))

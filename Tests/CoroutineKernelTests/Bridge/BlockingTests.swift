@@ -40,7 +40,7 @@ struct BlockingTests {
         co_launch {
           try co_blocking {
             all.leave()
-            return all.wait(timeout: .now() + 500) == .success
+            return all.wait(timeout: .now() + 200) == .success
           }
         }
       }

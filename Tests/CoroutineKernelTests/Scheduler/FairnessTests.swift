@@ -55,22 +55,34 @@ struct FairnessTests {
     }
   }
 
+  /// The medians of some measurements of how late something is, in turns: up to five, until one is good.
+  ///
+  /// A thread may lose its processor between two lines, for a while in most of the 51 times.
+  private static func medians(_ game: PingPong, _ late: () throws -> Int) rethrows -> [Int] {
+    var medians: [Int] = []
+    for _ in 0..<5 {
+      let all = try (0..<51).map { _ in try late() }.sorted()
+      medians.append(all[25])
+      if all[25] < game.many { break }
+    }
+    return medians
+  }
+
   @Test func `coroutines that wake each other for ever do not delay a timer of their queue for long`() async throws {
     let queue = DispatchQueue(label: "busy")
     let game = PingPong(on: queue)
     let late = try await co_launch(on: queue) {
-      try (0..<51).map { _ in
+      try Self.medians(game) {
         game.turnsWhenDue.store(game.turns, ordering: .relaxed)
         game.due.store(Clock.now + 1_000_000, ordering: .relaxed)
         try co_delay(.milliseconds(1))
         // If no player has looked since, the timer was not late at all.
         let isLate = game.due.exchange(.max, ordering: .relaxed) == .max
         return isLate ? game.turns - game.turnsWhenDue.load(ordering: .relaxed) : 0
-      }.sorted()
+      }
     }.value
     await game.end()
-    // The first quartile: a thread may lose its processor between two lines.
-    #expect(late[12] < game.many, "late by \(late) turns")
+    #expect(late.contains { $0 < game.many }, "late by \(late) turns")
   }
 
   @Test func `coroutines that wake each other for ever do not delay another block of their queue for long`()
@@ -79,12 +91,12 @@ struct FairnessTests {
     let queue = DispatchQueue(label: "busy")
     let game = PingPong(on: queue)
     let late = try await onOwnThread {
-      (0..<51).map { _ in
+      Self.medians(game) {
         let asked = game.turns
         return queue.sync { game.turns - asked }
-      }.sorted()
+      }
     }
     await game.end()
-    #expect(late[12] < game.many, "late by \(late) turns")
+    #expect(late.contains { $0 < game.many }, "late by \(late) turns")
   }
 }

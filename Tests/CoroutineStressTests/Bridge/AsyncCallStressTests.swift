@@ -139,7 +139,7 @@ struct AsyncCallStressTests {
         var random = stress.random(index)
         var finished = 0
         // How many are cancelled below, where little time is left, depends on the machine: more, until one was.
-        while made.now < wanted || made.now < 100 * wanted && !nest.isCancelledAtEachDepth {
+        while made.now < wanted || made.now < 10 * wanted && !nest.isCancelledAtEachDepth {
           do {
             _ = try nest.coroutine(index * 1_000, depth, SeededRandom(seed: random.next()))
             finished += 1

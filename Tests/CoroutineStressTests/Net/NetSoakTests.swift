@@ -11,7 +11,7 @@ import Testing
 ///   sets it.
 /// - `CO_SOAK_CONNECTIONS`: how many short connections are opened and closed; 2,000 unless said.
 /// - `CO_SEED`: the seed of what the conversations do.
-@Suite("Stress: servers and clients", .serialized)
+@Suite("Stress: servers and clients", .serialized, .timeLimit(.minutes(60)))
 struct NetSoakTests {
   private var seconds: Double? { variable("CO_SOAK_SECONDS").flatMap { Double($0) } }
 

@@ -77,7 +77,10 @@ struct KeptThreadStressTests {
     // Otherwise nothing was to be seen here.
     #expect(free.now > 0, "\(stress.replay)")
     // The spare workers are the watchdog's as long as it looks.
-    while pool.watching.load(ordering: .sequentiallyConsistent) { await Task.yield() }
+    while pool.watching.load(ordering: .sequentiallyConsistent), !Task.isCancelled { await Task.yield() }
+    // Where the time limit has ended that loop, nobody else may look at them.
+    let isWatched = pool.watching.load(ordering: .sequentiallyConsistent)
+    try #require(!isWatched, "\(stress.replay)")
     let workers = pool.workers + pool.spares
     #expect(workers.allSatisfy { $0.keepers == 0 && $0.readyQueue.pointee.marks & ReadyQueue.kept == 0 })
   }
