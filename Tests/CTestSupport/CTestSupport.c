@@ -115,10 +115,22 @@ bool cts_may_fork(void) {
   return look_at_threads(&second) && first == second;
 }
 
-int cts_use_one_processor(void) {
+static cpu_set_t this_processor(void) {
   cpu_set_t one;
   CPU_ZERO(&one);
   CPU_SET(sched_getcpu(), &one);
+  return one;
+}
+
+int cts_use_one_processor(void) {
+  cpu_set_t one = this_processor();
+  // The library's threads take the main thread's.
+  if (sched_setaffinity(getpid(), sizeof one, &one) != 0) return errno;
+  return sched_setaffinity(0, sizeof one, &one) == 0 ? 0 : errno;
+}
+
+int cts_keep_thread_on_processor(void) {
+  cpu_set_t one = this_processor();
   return sched_setaffinity(0, sizeof one, &one) == 0 ? 0 : errno;
 }
 

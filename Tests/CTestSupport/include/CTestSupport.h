@@ -51,9 +51,12 @@ bool cts_other_threads_sleep(void);
 /// while a shared worker is busy: then the watchdog's thread wakes every two milliseconds.
 bool cts_may_fork(void);
 
-/// Makes the calling thread, and every thread that it creates from now on, use one processor of those that it may use.
-/// Returns 0 or an error number.
+/// Makes the calling thread, the main thread, and every thread that they and the library create from now on, use one
+/// processor of those that it may use. Returns 0 or an error number.
 int cts_use_one_processor(void);
+
+/// The same for the calling thread alone, and those that it creates.
+int cts_keep_thread_on_processor(void);
 
 /// Makes the calling thread run only while no other thread is ready on its processor, except for a thousandth of the
 /// time (SCHED_IDLE). Returns 0 or an error number.

@@ -28,7 +28,7 @@ struct WorkerThreadTests {
     await #expect(processExitsWith: .success) {
       let (roundings, counts) = try synchronously { () -> ([Int32], [Int?]) in
         fesetround(0x800)  // FE_UPWARD on x86-64; a no-op elsewhere
-        #expect(cts_use_one_processor() == 0)
+        #expect(cts_keep_thread_on_processor() == 0)
         let job = co_launch {
           let called = try co_blocking { (fegetround(), try processorsOfThread()) }
           return ([fegetround(), called.0], [try processorsOfThread(), called.1])
