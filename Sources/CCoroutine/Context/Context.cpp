@@ -139,16 +139,14 @@ extern "C" cco_status cco_call_on_stack(size_t stack_size, void (*body)(void *),
   return cco_destroy(context);
 }
 
-// Runs one body after the other on its stack: parks READY, runs a body when switched to, parks FINISHED. A null entry
-// ends it, because a sanitizer must know when a stack is left for ever.
+// Runs one body after the other: parks READY, runs a body when switched to, parks FINISHED; until the entry is null.
 static void trampoline(bc::transfer_t birth) {
   // The frame record, on both architectures: the caller's frame pointer, and the return address.
   void **frame = static_cast<void **>(__builtin_frame_address(0));
   frame[0] = nullptr;
   frame[1] = reinterpret_cast<char *>(&cco_coroutine_start) + CCO_ROOT_OFFSET;
   cco_transfer arrival = cco_sanitizer_entered(cco_transfer{birth.fctx, birth.data});
-  // The words of a new stack are those of the thread that makes it, which another body may have set for itself.
-  cco_restore_floating_point();
+  cco_restore_floating_point();  // before, those of the thread that makes the stack, which a body may have set
   cco_context *context = static_cast<cco_context *>(arrival.data);
   // The first jump exchanged no words, so the jump back exchanges none either.
   arrival = cco_annotated_jump(arrival.stack, &context->parked, false);
