@@ -19,12 +19,14 @@ import Synchronization
 //     runs in the same step.
 //  3. The job of a continuation only enqueues its Task, and the job of a timer only resumes its sleeper. They are no
 //     steps.
-//  4. Numbers are given in the order of first sight, which depends on earlier choices only.
+//  4. Numbers are given in the order of creation or first sight, which depends on earlier choices only.
+//  5. The main actor's queue is first in, first out: only its first entry is a candidate, or runs. What a step gives to
+//     the queue joins at once; a Task that hops there, or is resumed between steps, joins when it is chosen.
 //
 // Two worlds would find the main actor and the global actors, which the process has once, in the middle of each other's
 // steps. So worlds with async code exclude each other (`lock`); a world whose body turns out to have none does not.
 //
-// Memory. A Task is retained until it has ended, so its address is its own. A child that `async let` has begun is not
+// Memory. A Task that outlasts the step that creates it is retained until it has ended, so its address is its own. A child that `async let` has begun is not
 // an object: it lies in its parent, and is looked at after its step for a report only, by a read that may fail.
 
 final class AsyncTasks: SimulatedTasks {

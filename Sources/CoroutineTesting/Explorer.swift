@@ -71,7 +71,6 @@ enum ExploredBody {
   case test(@Sendable () throws -> Void)
   /// Code of a Task.
   case async(@Sendable () async throws -> Void)
-
 }
 
 /// Runs a body once for each schedule of a strategy, and describes the first failure.

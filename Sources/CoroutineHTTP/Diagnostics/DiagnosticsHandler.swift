@@ -65,7 +65,7 @@ struct DiagnosticsHandler: Sendable {
     }
     response.fields[.contentDisposition] = "attachment; filename=\"\(kind).pb\""
     response.fields[.contentType] = "application/octet-stream"
-    // Each profile is what the next one of growth is compared with, and nobody has seen this one.
+    // Each profile is what the next one of growth is compared with, and this one is not shown.
     if isHead { return try response.finish() }
     try response.send(CoroutineRuntime.profile(known))
   }
