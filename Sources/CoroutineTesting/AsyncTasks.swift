@@ -26,8 +26,9 @@ import Synchronization
 // Two worlds would find the main actor and the global actors, which the process has once, in the middle of each other's
 // steps. So worlds with async code exclude each other (`lock`); a world whose body turns out to have none does not.
 //
-// Memory. A Task that outlasts the step that creates it is retained until it has ended, so its address is its own. A child that `async let` has begun is not
-// an object: it lies in its parent, and is looked at after its step for a report only, by a read that may fail.
+// Memory. A Task that outlasts the step that creates it is retained until it has ended, so its address is its own. A
+// child that `async let` has begun is not an object: it lies in its parent, and is looked at after its step for a
+// report only, by a read that may fail.
 
 final class AsyncTasks: SimulatedTasks {
   @exclusivity(unchecked) var hopping: SimulatedTask?
