@@ -12,6 +12,37 @@ import Testing
 /// Each in a process of its own, because the handler is the process's. The watch looks at threads by the real clock.
 @Suite("A stalled thread", .timeLimit(.minutes(10)), .tags(.realClock))
 struct StalledThreadTests {
+  /// The signal that asks for frames must not end a call of the program, or cut it short.
+  @Test func `is asked only in calls that the signal does not change`() async {
+    await #expect(processExitsWith: .success) {
+      alarm(300)
+      var (full, empty, pair): ([Int32], [Int32], [Int32]) = ([0, 0], [0, 0], [0, 0])
+      #expect(pipe(&full) == 0 && pipe(&empty) == 0)
+      #expect(socketpair(AF_UNIX, Int32(SOCK_STREAM.rawValue), 0, &pair) == 0)
+      let (full1, empty0, pair0) = (full[1], empty[0], pair[0])
+      let calls: [(name: String, isAsked: Bool, body: @Sendable () -> Void)] = [
+        ("read", true, { _ = read(empty0, UnsafeMutableRawPointer.allocate(byteCount: 1, alignment: 1), 1) }),
+        ("read", false, { _ = read(pair0, UnsafeMutableRawPointer.allocate(byteCount: 1, alignment: 1), 1) }),
+        ("write", false, { _ = write(full1, [UInt8](repeating: 0, count: 1 << 20), 1 << 20) }),
+        ("futex", false, { _ = DispatchSemaphore(value: 0).wait(timeout: .now() + 600) }),
+      ]
+      for call in calls {
+        let thread = Locked<Int32>(0)
+        startThread {
+          thread.current = clinux_thread_id()
+          call.body()
+        }
+        var seen: String?
+        while seen != call.name, !Task.isCancelled {
+          let number = clinux_thread_call("/proc/self/task", thread.current)
+          seen = number < 0 ? nil : clinux_call_name(number).map { String(cString: $0) }
+        }
+        #expect(clinux_tolerates_signals(thread.current) == call.isAsked, "\(call.name)")
+      }
+      #expect(!clinux_tolerates_signals(0))
+    }
+  }
+
   @Test func `that computes is named, with the frames of its coroutine`() async throws {
     let result = await #expect(processExitsWith: .success, observing: [\.standardErrorContent]) {
       let stalls = Stalls(after: .milliseconds(20))
