@@ -26,6 +26,23 @@ private func limitAddressSpace(_ spare: UInt?) {
 
 @Suite("What the system refuses", .timeLimit(.minutes(10)))
 struct RefusalTests {
+  @Test(arguments: [true, false])
+  func `of SwiftNIO's executor of Tasks and the workers, the one that is installed first stays`(nioFirst: Bool) async {
+    await #expect(processExitsWith: .success) { [nioFirst] in
+      let nio = { NIOSingletons.unsafeTryInstallSingletonPosixEventLoopGroupAsConcurrencyGlobalExecutor() }
+      if nioFirst {
+        precondition(nio())
+        precondition(!CoroutineRuntime.runTasksOnWorkers())
+        precondition(CoroutineRuntime.tasksRefusal?.contains("SwiftNIO") == true)
+      } else {
+        precondition(CoroutineRuntime.runTasksOnWorkers())
+        precondition(!nio())
+      }
+      let isOnLoop = await Task.detached { MultiThreadedEventLoopGroup.currentEventLoop != nil }.value
+      precondition(isOnLoop == nioFirst)
+    }
+  }
+
   @Test func `an error of accepting that ends the server is reported`() async {
     await #expect(processExitsWith: .success) {
       try await onWorker { group in

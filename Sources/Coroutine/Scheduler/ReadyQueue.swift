@@ -513,6 +513,8 @@ final class SwiftJobs: @unchecked Sendable {
   private static var fairnessInterval: UInt8 { 16 }
   /// The most jobs that a thief takes.
   private static var mostTaken: Int { 128 }
+  /// So many jobs wait only where a job makes others faster than its worker runs them, or does not end.
+  static var crowd: Int { 1_024 }
 
   init() {}
 

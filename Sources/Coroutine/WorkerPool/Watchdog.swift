@@ -366,7 +366,7 @@ extension WorkerPool {
   /// The largest number of spare workers.
   private static var most: Int { 64 }
 
-  /// Returns a spare worker without work, or a new one; nil at the limit.
+  /// Returns a spare worker without work, one that goes on, or a new one; nil at the limit.
   ///
   /// Called by the watchdog only.
   func spareWorker() -> Scheduler? {
@@ -374,6 +374,9 @@ extension WorkerPool {
       lacksSpares = false
       return free
     }
+    // As many compute as there are workers, and ready jobs wait: further threads would only take turns with these.
+    let lively = spares.indices.filter { watched[workers.count + $0].isLively }
+    if lively.count >= workers.count { return spares[lively[0]] }
     // One that has got no thread is tried again at each inspection; another one would get none either, or all at once.
     if spares.contains(where: { $0.asWorker { $0.isLeft.load(ordering: .relaxed) } }) { return nil }
     guard spares.count < Self.most else {

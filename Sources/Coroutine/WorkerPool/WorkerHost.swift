@@ -225,7 +225,7 @@ extension Scheduler {
         // Before the request, whose worker may be done with it soon.
         asWorker { $0.isLeft.store(true, ordering: .releasing) }
         // Again, because the watchdog may have given the idle bit back meanwhile; it looks at `isLeft` after that.
-        noteThread(false, pool)
+        noteNoThread(pool)
         // It may get a thread where this worker has got none, or later.
         pool.startWatching()
         // One request at a time (TakeOver.swift).
@@ -254,6 +254,24 @@ extension Scheduler {
     }
   }
 
+  /// Notes that the worker has no thread, unless it has one by now: another thread may have tried again, with success.
+  private func noteNoThread(_ pool: WorkerPool) {
+    noteThread(false, pool)
+    if hasThreadOrStarts { noteThread(true, pool) }
+  }
+
+  /// Whether a thread of this worker's runs, or is being started.
+  var hasThreadOrStarts: Bool { (host as? WorkerHost)?.word.hasThread ?? false }
+
+  /// Takes the idle bit back from a worker that has something, with a thread or without.
+  ///
+  /// Called by the watchdog, which has set the bit.
+  fileprivate func takeIdleBitBack(_ pool: WorkerPool) {
+    noteNoThread(pool)
+    // As after an offer: it may have gone idle since, and counts on its bit.
+    if inbox.wakeUp() { submit() }
+  }
+
   /// Whether no thread of this worker's runs; wrong for a moment while one begins, or ends without work.
   var lacksThread: Bool { (host as? WorkerHost)?.hasThread == false }
 
@@ -271,7 +289,7 @@ extension Scheduler {
 extension WorkerPool {
   /// A worker with a thread, which may not have begun to run; nil if none has one.
   fileprivate var workerWithThread: Scheduler? {
-    workers.first { ($0.host as? WorkerHost)?.word.hasThread ?? false }
+    workers.first(where: \.hasThreadOrStarts)
   }
 
   /// Tries again where threads are missing; once a second with an offer.
@@ -280,14 +298,16 @@ extension WorkerPool {
   func retryThreads(_ now: UInt64) {
     for worker in workers { worker.submitWhatIsLeft() }
     for spare in spares { spare.submitWhatIsLeft() }
-    var missing = withoutThread.load(ordering: .relaxed)
+    let missing = withoutThread.load(ordering: .relaxed)
     guard missing != 0, now >= nextRetry else { return }
-    // Not those that have something: it was tried in vain, above, or another thread is about to try, or to run it.
-    for (index, worker) in workers.enumerated() where !worker.inbox.isIdle { missing &= ~(1 << UInt64(index)) }
     nextRetry = now + 1_000_000_000
     _ = withoutThread.bitwiseAnd(~missing, ordering: .sequentiallyConsistent)
     _ = idle.bitwiseOr(missing, ordering: .sequentiallyConsistent)
-    // One that has got something since then, and no thread, has noted that before these stores, or after them.
+    // Not of those that have something: it was tried in vain, above, or another thread is about to try, or to run it.
+    // After these stores, because a worker may get something at any time, and its thread with it.
+    for (index, worker) in workers.enumerated() where missing & (1 << UInt64(index)) != 0 && !worker.inbox.isIdle {
+      worker.takeIdleBitBack(self)
+    }
     for worker in workers { worker.submitWhatIsLeft() }
   }
 

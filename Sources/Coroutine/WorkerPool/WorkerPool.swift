@@ -130,8 +130,10 @@ final class WorkerPool: @unchecked Sendable {
       )
       if won {
         workers[index].asWorker { $0.wasJustOffered.store(true, ordering: .sequentiallyConsistent) }
-        if workers[index].inbox.wakeUp() { workers[index].submit() }
-        return
+        if workers[index].inbox.wakeUp() { return workers[index].submit() }
+        // It has got work since it went idle, perhaps what is offered. It may keep it, so another one is woken.
+        mask = idle.load(ordering: .acquiring)
+        continue
       }
       mask = seen
     }
@@ -168,7 +170,9 @@ final class WorkerPool: @unchecked Sendable {
       guard victim !== thief else { continue }
       var (stolen, swiftJobs) = victim.giveHalf(to: thief, atLeast: minimum)
       guard stolen.count + swiftJobs.count > 0 else { continue }
-      thief.asWorker { $0.stealBackoff.took(stolen.count + swiftJobs.count, at: .now) }
+      // Where many Tasks wait, more are made than their worker runs: help pays, whatever each of them takes.
+      let isCrowded = victim.swiftJobsWaiting >= SwiftJobs.crowd
+      thief.asWorker { $0.stealBackoff.took(isCrowded ? 0 : stolen.count + swiftJobs.count, at: .now) }
       // Before it offers them, perhaps to itself.
       notIdle(index)
       thief.keep(&stolen, &swiftJobs)
@@ -367,8 +371,9 @@ extension Scheduler {
 // sees the other: the thread starts a drain, or the worker does not go to sleep. A worker that steals has them in its
 // hands for a moment; its own drain runs, and puts them into its lists before it looks for more.
 //
-// If there is more than one, an idle worker is offered work, as for coroutines. A single one waits for its worker, and
-// if that computes for long, for a take-over.
+// If more than one job is ready, an idle worker is offered work, as for coroutines. A single one waits for its worker,
+// and if that computes for long, for a take-over. So does a coroutine behind a single Swift job: to ask for Swift jobs
+// would be a load for each coroutine that becomes ready.
 
 /// The worker pool as a task executor: its jobs run in parallel, so it is no serial executor.
 ///
@@ -460,11 +465,12 @@ extension WorkerPool: TaskExecutor {
 }
 
 extension Scheduler {
-  /// Adds a Swift job to this worker, and returns the number of those that wait; any thread.
+  /// Adds a Swift job to this worker, and returns the number of jobs that are ready, coroutines too; any thread.
   fileprivate func addSwiftJob(_ job: SwiftJobRef, _ position: SwiftJobs.Position) -> Int {
     readyQueue.pointee.lock.lock()
     defer { readyQueue.pointee.lock.unlock() }
-    return asWorker { $0.swiftJobs.add(job, position) }
+    let coroutines = readyQueue.pointee.queue.count &+ readyQueue.pointee.launched.count
+    return coroutines &+ asWorker { $0.swiftJobs.add(job, position) }
   }
 
   /// Takes the next Swift job; nil if there is none, or if a coroutine is ready and this is not `beforeCoroutines`.

@@ -241,6 +241,12 @@ struct MetricsTests {
     }
   }
 
+  @Test func `the parts of Tasks on workers are counted`() async {
+    let before = CoroutineRuntime.metrics.taskParts
+    await Task(executorPreference: WorkerPoolExecutor.shared) { for _ in 0..<10 { await Task.yield() } }.value
+    #expect(CoroutineRuntime.metrics.taskParts >= before + 10)
+  }
+
   @Test func `every duration has one bucket, below the bucket's bound and above the one before`() {
     for nanoseconds: UInt64 in [0, 1, 999, 1_000, 1_001, 2_000, 2_001, 5_000, 5_001, 10_000, 10_001, 999_999_999] {
       let bucket = HistogramScale.bucket(of: nanoseconds)

@@ -68,6 +68,15 @@ extension TaskBehaviour {
       }
       return await Task(priority: .high) { await low.value }.value
     },
+    TaskBehaviour("a Task whose priority rises while it waits for a thread runs once", "100") {
+      let runs = Tally()
+      for _ in 0..<100 {
+        let low = Task(priority: .background) { runs.add() }
+        low.escalatePriority(to: .high)
+        await low.value
+      }
+      return "\(runs.value)"
+    },
     TaskBehaviour("a Task that always yields keeps no Task of any priority from running", "ran") {
       let hasRun = Tally()
       let busy = Task(priority: .high) {

@@ -5,6 +5,7 @@ import Foundation
 import Glibc
 import Synchronization
 import Testing
+@_spi(ExperimentalCustomExecutors) import _Concurrency
 
 @testable import Coroutine
 
@@ -170,6 +171,29 @@ struct TasksOnWorkersTests {
       check(CoroutineRuntime.tasksRefusal?.contains("SwiftNIO") == true)
       check(!(await Task.detached { isOnWorker }.value))
     }
+  }
+
+  @Test func `an executor of the program's refuses it, and the reason names that`() async {
+    await #expect(processExitsWith: .success) {
+      alarm(300)
+      _createExecutors(factory: OwnFactory.self)
+      await Task.detached {}.value
+      check(!CoroutineRuntime.runTasksOnWorkers())
+      check(CoroutineRuntime.tasksRefusal?.contains("default executor of its own") == true)
+      check(CoroutineRuntime.tasksRefusal?.contains("OwnExecutor") == true)
+      check(!(await Task.detached { isOnWorker }.value))
+    }
+  }
+
+  @Test(arguments: ["yes", "2", "true"])
+  func `another value of the environment variable ends the process with a sentence`(value: String) async {
+    let ended = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) { [value] in
+      setenv("SWIFT_BACKTRACE", "enable=no", 1)
+      setenv("COROUTINE_TASKS", value, 1)
+      _ = try? await co_launch {}.value
+    }
+    let text = String(decoding: ended?.standardErrorContent ?? [], as: UTF8.self)
+    #expect(text.contains("COROUTINE_TASKS is '\(value)'"), "\(text)")
   }
 
   @Test func `it stays in effect where another library sets the hook later, and takes it away`() async {
@@ -446,6 +470,21 @@ private func sleepInTask() -> Int32 {
 private func beginTask() -> Int32 {
   Task.detached {}
   return 7
+}
+
+/// A default executor of a program, which runs each job on a thread of Dispatch.
+private final class OwnExecutor: TaskExecutor {
+  static let own = OwnExecutor()
+
+  func enqueue(_ job: consuming ExecutorJob) {
+    let job = UnownedJob(job)
+    DispatchQueue.global().async { job.runSynchronously(on: OwnExecutor.own.asUnownedTaskExecutor()) }
+  }
+}
+
+private enum OwnFactory: ExecutorFactory {
+  static let mainExecutor: any MainExecutor = MainActor.executor
+  static let defaultExecutor: any TaskExecutor = OwnExecutor.own
 }
 
 /// Keeps the jobs of Tasks that prefer it.

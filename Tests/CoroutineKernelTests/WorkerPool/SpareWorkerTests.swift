@@ -91,6 +91,26 @@ struct SpareWorkerTests {
     #expect(pool.spares.count == 1)
   }
 
+  // Looked at here in place of the watchdog, so that no clock decides what goes on.
+  @Test func `gives further work to spare workers that go on, where as many go on as there are workers`() throws {
+    let pool = ownWorkers("lively", count: 2)
+    pool.watching.store(true, ordering: .relaxed)
+    for count in 1...2 {
+      let spare = try #require(pool.spareWorker())
+      #expect(pool.spares.count == count)
+      // As if it had a message, and ran.
+      let hasWoken = spare.inbox.wakeUp()
+      #expect(hasWoken)
+    }
+    // Each has read its clock since the look before, which there was none of.
+    _ = pool.inspectAll()
+    #expect(pool.spareWorker() === pool.spares[0] && pool.spares.count == 2)
+    // None has.
+    _ = pool.inspectAll()
+    let third = try #require(pool.spareWorker())
+    #expect(third === pool.spares[2])
+  }
+
   @Test func `has 64 spare workers at most`() async throws {
     let pool = ownWorkers("limit", count: 1)
     pool.watching.store(true, ordering: .relaxed)

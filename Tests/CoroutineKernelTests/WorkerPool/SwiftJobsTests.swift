@@ -1,3 +1,4 @@
+import Synchronization
 import Testing
 
 @testable import Coroutine
@@ -88,6 +89,42 @@ struct SwiftJobsTests {
     #expect(taken == fakes.prefix(3).map(\.job) && jobs.count == 2 && jobs.popFirst() == fakes[4].job)
     jobs.takeHalf(atLeast: 0, into: &stolen)
     #expect(stolen.count == 1 && jobs.count == 0 && !jobs.isWaiting)
+  }
+
+  @Test func `a worker that takes from a crowd goes on, and backs off from a few jobs that last no time`() {
+    let pool = WorkerPool(count: 2, label: "crowd")
+    // No thread of the pool starts: this one steals in the place of the second worker.
+    pool.watching.store(true, ordering: .sequentiallyConsistent)
+    pool.idle.store(0, ordering: .sequentiallyConsistent)
+    let fakes = (0..<3_000).map { _ in Fake(.medium) }
+    let (victim, thief) = (pool.workers[0], pool.workers[1])
+    victim.withSwiftJobs { jobs in for fake in fakes { _ = jobs.add(fake.job, .back) } }
+    while victim.swiftJobsWaiting >= SwiftJobs.crowd {
+      guard pool.steal(for: thief) else { break }
+    }
+    #expect(victim.swiftJobsWaiting < SwiftJobs.crowd && pool.backoffs.load(ordering: .relaxed) == 0)
+    while victim.swiftJobsWaiting > 1, pool.steal(for: thief) {}
+    #expect(victim.swiftJobsWaiting > 1 && pool.backoffs.load(ordering: .relaxed) == 1)
+    for worker in [victim, thief] { worker.withSwiftJobs { jobs in while jobs.popFirst() != nil {} } }
+    withExtendedLifetime(fakes) {}
+  }
+
+  @Test func `an offer to a worker that has just got work goes on to the next one`() {
+    let pool = WorkerPool(count: 3, label: "offers")
+    pool.watching.store(true, ordering: .sequentiallyConsistent)
+    // As if a message had come: its drain, which takes the idle bit away, never begins.
+    let hasWoken = pool.workers[0].inbox.wakeUp()
+    #expect(hasWoken)
+    pool.offerWork()
+    #expect(pool.workers.map(\.hasThreadOrStarts) == [false, true, false])
+  }
+}
+
+extension Scheduler {
+  fileprivate func withSwiftJobs(_ body: (SwiftJobs) -> Void) {
+    readyQueue.pointee.lock.lock()
+    defer { readyQueue.pointee.lock.unlock() }
+    asWorker { body($0.swiftJobs) }
   }
 }
 

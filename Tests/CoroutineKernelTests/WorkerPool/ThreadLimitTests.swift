@@ -131,6 +131,23 @@ struct ThreadLimitTests {
     }
   }
 
+  @Test func `knows that a worker runs, although it was noted to have no thread`() async {
+    let pool = WorkerPool(count: 1, label: "noted")
+    // In place of its watchdog, which does not start.
+    pool.watching.store(true, ordering: .sequentiallyConsistent)
+    let (hasBegun, mayEnd) = (Flag(), Flag())
+    let task = Task.detached(executorPreference: pool) {
+      hasBegun.raise()
+      while !mayEnd.isRaised {}
+    }
+    synchronously { while !hasBegun.isRaised { sched_yield() } }
+    pool.withoutThread.store(1, ordering: .sequentiallyConsistent)
+    pool.retryThreads(.max)
+    #expect(pool.withoutThread.load(ordering: .relaxed) == 0 && !pool.hasIdle)
+    mayEnd.raise()
+    await task.value
+  }
+
   /// Neither the second worker nor the watchdog gets one.
   @Test func `runs each Task by the one worker that has a thread`() async {
     await #expect(processExitsWith: .success) {
