@@ -79,6 +79,27 @@ struct LaunchOrderTests {
     #expect(turns < 1000)
   }
 
+  @Test func `coroutines that wake each other for ever do not starve one that has not started`() throws {
+    let ran = Locked(false)
+    let turns = try co_launch(on: queue) {
+      let (there, back) = (Channel<Int>(), Channel<Int>())
+      co_launch {
+        while let turn = try there.receive() { try back.send(turn) }
+      }
+      var turns = 0
+      while !ran.current, turns < 10_000 {
+        turns += 1
+        if turns == 100 { co_launch { ran.withLock { $0 = true } } }
+        try there.send(turns)
+        _ = try back.receive()
+      }
+      there.close()
+      return turns
+    }
+    .blockingWait()
+    #expect(turns < 1000)
+  }
+
   @Test(arguments: [1, 2, 3, 4] as [UInt64])
   func `any order of pushes and pops agrees with a model`(seed: UInt64) throws {
     var random = seed

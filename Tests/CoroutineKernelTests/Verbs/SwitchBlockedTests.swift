@@ -66,6 +66,31 @@ struct SwitchBlockedTests {
     try await blockedAway.releaseAndSettle()
   }
 
+  /// The flags of the scope's frame are set, and the interrupt waits behind the block of the queue.
+  @Test func `a coroutine whose scope was cancelled does not arrive, although its own queue is blocked`() async throws {
+    let home = taggedQueue("home")
+    let blockedAway = try await BlockedQueue(taggedQueue("away"))
+    let isSwitching = Flag()
+    let opened = Locked<Scope?>(nil)
+    let job = co_launch(on: home) {
+      let seen = outcome {
+        try co_scope { scope in
+          opened.current = scope
+          isSwitching.raise()
+          try co_switch(to: blockedAway.queue)
+        }
+      }
+      return "\(seen) \(currentTag ?? "nowhere")"
+    }
+    while !isSwitching.isRaised { await Task.yield() }
+    // Behind the drain in which the coroutine has left its stack, and sent the arrival.
+    let blockedHome = try await BlockedQueue(home)
+    opened.current?.cancel(Oops("scope"))
+    try await blockedAway.releaseAndSettle()
+    blockedHome.release()
+    #expect(try await job.value == "Oops(scope) home")
+  }
+
   @Test func `the main queue`() async throws {
     let blocked = try await BlockedQueue(.main)
     let isSwitching = Flag()

@@ -102,6 +102,14 @@ struct WorkerTests {
     }
   }
 
+  /// It is appended while the worker's handlers run, and no later one makes the worker look again.
+  @Test func `a handler that a handler attaches on a worker runs as well`() async throws {
+    let inner = try await onCoroutine(on: ownWorkers("handlers", count: 1).workers[0].currentQueue) {
+      Promise.value(1).then { _ in Promise.value(2).then { $0 + 1 } }
+    }
+    #expect(try await inner.value == 3)
+  }
+
   @Test func `rounds of parallel work never stall`() async throws {
     for _ in 0..<300 {
       let sum = try await onCoroutine {

@@ -189,6 +189,25 @@ struct HandlerTests {
     #expect(trace.all == ["first", "second"])
   }
 
+  /// The first handler does not run: its release attaches the late one while the second has not been told.
+  @Test func `a handler that is attached while others are told does not overtake them`() async throws {
+    let trace = Trace()
+    try await onSerialQueue {
+      let promise = Promise<Int>()
+      Self.then(promise, Tracked { promise.recover { _ in Self.seen("late", trace) }.ignore() }).ignore()
+      let second = promise.recover { _ in Self.seen("second", trace) }
+      promise.reject(Oops())
+      _ = try co_await(second)
+      while trace.all.count < 2 { try co_yield() }
+    }
+    #expect(trace.all == ["second", "late"])
+  }
+
+  private static func seen(_ name: String, _ trace: Trace) -> Int {
+    trace(name)
+    return 0
+  }
+
   @Test func `every function with a handler runs it on the queue given by on:`() async throws {
     let (queue, trace) = (taggedQueue("named"), Trace())
     let seen: @Sendable (String) -> Void = { trace("\($0) \(currentTag ?? "elsewhere")") }

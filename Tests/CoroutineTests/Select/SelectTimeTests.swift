@@ -33,6 +33,21 @@ struct SelectTimeTests {
     #expect(seen == ["received 2 at 2", "sent", "timeout at 4", "full"])
   }
 
+  @Test func `a timeout of a select that another case ends leaves no timer behind`() async throws {
+    let queue = taggedQueue("timers")
+    let seen = try await onCoroutine(on: queue) {
+      let channel = Channel<Int>()
+      co_launch { try channel.send(1) }
+      let value = try co_select {
+        channel.onReceive { $0 ?? 0 }
+        SelectCase.onTimeout(.seconds(3_600)) { 2 }
+      }
+      let scheduler = QueueHost.scheduler(for: queue)
+      return [value, scheduler.timerLock.withLock { scheduler.wheel.count }]
+    }
+    #expect(seen == [1, 0])
+  }
+
   @Test(.inWorlds) func `a timeout at an instant is not put off by the rounds of a loop`() throws {
     let ticks = Channel<Int>()
     let sender = co_launch {

@@ -145,6 +145,17 @@ struct TimeoutTests {
     #expect(worldTime == .milliseconds(4))
   }
 
+  @Test func `an outer deadline that an inner body has swallowed ends the next wait after it`() throws {
+    let seen = outcome {
+      try co_timeout(.milliseconds(3)) {
+        let inner = outcome { try co_timeout(.seconds(3600)) { outcome { try waitForCancellation() } } }
+        return "\(inner), then \(outcome { try co_yield() })"
+      }
+    }
+    #expect(seen == "CancellationError, then CancellationError")
+    #expect(worldTime == .milliseconds(3))
+  }
+
   @Test func `the earliest counts at any depth`() throws {
     let trace = Trace()
     func nest(_ durations: ArraySlice<Duration>) throws {
