@@ -27,9 +27,9 @@ int64_t clinux_write_error(const void *bytes, size_t count) {
   return answer;
 }
 
-bool clinux_error_has_room(void) {
+bool clinux_error_has_room(int milliseconds) {
   struct pollfd error = {STDERR_FILENO, POLLOUT, 0};
-  return poll(&error, 1, 0) == 1 && error.revents == POLLOUT;
+  return poll(&error, 1, milliseconds) == 1 && error.revents == POLLOUT;
 }
 
 int64_t clinux_splice_in(int socket, int pipe, size_t count) {

@@ -217,8 +217,9 @@ int64_t clinux_send_file(int socket, int file, int64_t offset, size_t count);
 /// Writes to standard error, which may be a pipe without a reader: no SIGPIPE ends the process for a line of
 /// the library's.
 int64_t clinux_write_error(const void *_Nullable bytes, size_t count);
-/// Whether a short line can be written there without a wait: false for a pipe that is full, or whose reader has gone.
-bool clinux_error_has_room(void);
+/// Whether a short line can be written there without a wait, within so many milliseconds: false for a pipe that stays
+/// full, or whose reader has gone.
+bool clinux_error_has_room(int milliseconds);
 /// Renames a file; -EEXIST if there is something with the new name, and then it stays. Where the file system cannot do
 /// both in one step, something may come there between the two.
 int clinux_rename_new(const char *from, const char *to);

@@ -245,7 +245,8 @@ extension CoroutineRuntime {
       noticed = wanted.load(ordering: .acquiring)
       writeToStandardError(
         dump(DumpDetail(kind: .init(rawValue: dumpKind.load(ordering: .relaxed)) ?? .list)) + queuesText(16)
-          + endedText(16)
+          + endedText(16),
+        mayWait: true
       )
       RecordingFiles.writeOnRequest()
     } while !wanted.compareExchange(expected: noticed, desired: 0, ordering: .acquiringAndReleasing).exchanged

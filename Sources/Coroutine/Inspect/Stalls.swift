@@ -178,13 +178,13 @@ enum StallLines {
   fileprivate static func write(_ line: @escaping @Sendable () -> String) {
     writing.add(1, ordering: .relaxed)
     let code = DetachedThread.start("co-stall-line") {
-      writeToStandardError(line())
+      writeToStandardError(line(), mayWait: true)
       writing.subtract(1, ordering: .releasing)
     }
     if code == 0 { return }
     writing.subtract(1, ordering: .relaxed)
     // A line is short enough for one write, which does not block where there is room.
-    if clinux_error_has_room() { writeToStandardError(line()) }
+    if clinux_error_has_room(0) { writeToStandardError(line()) }
   }
 
   /// The innermost three functions of the program, or nothing if none is known.

@@ -298,17 +298,19 @@ enum RecordingFiles {
     let isSignal = kind.incident == CCO_INCIDENT_SIGNAL
     guard let line = write(kind.name, atMost: kind.most, isNamed: !isSignal) else { return }
     // Here if possible: the process ends as soon as a fatal signal has been written about.
-    if clinux_error_has_room() {
+    if clinux_error_has_room(0) {
       writeToStandardError(line)
     } else if !isSignal {
-      _ = DetachedThread.start("co-record-line") { writeToStandardError(line) }
+      _ = DetachedThread.start("co-record-line") { writeToStandardError(line, mayWait: true) }
     }
   }
 
   /// Writes the recording because an operator asks for it, if it is on and has a folder; on a thread that may wait.
   static func writeOnRequest() {
     let full = "Coroutine: no recording is written: there were \(mostRequests) requests already, which is the most\n"
-    if let line = write("request", atMost: mostRequests, isNamed: true, ifEnough: full) { writeToStandardError(line) }
+    if let line = write("request", atMost: mostRequests, isNamed: true, ifEnough: full) {
+      writeToStandardError(line, mayWait: true)
+    }
   }
 
   /// Writes the recording, if the program wants one and there is a folder; returns the line about it.

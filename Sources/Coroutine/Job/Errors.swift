@@ -405,15 +405,21 @@ enum UnhandledErrors {
 }
 
 /// Writes a text, usually in one write, so that lines of several threads do not mix.
-func writeToStandardError(_ text: String) {
+///
+/// If the descriptor is closed, or is full and does not block, the rest is left out. Where the thread `mayWait`, it
+/// waits for a reader that goes on reading: a terminal or a pipe may have been made non-blocking by another process.
+func writeToStandardError(_ text: String, mayWait: Bool = false) {
   var text = text
   text.withUTF8 { bytes in
     var rest = bytes[...]
     while !rest.isEmpty {
       let count = clinux_write_error(UnsafeBufferPointer(rebasing: rest).baseAddress, rest.count)
-      // After an interruption by a signal it continues; if the descriptor is closed or full, it gives up.
-      if count < 0, count != -Int64(EINTR) { return }
-      rest = rest.dropFirst(max(0, Int(count)))
+      switch count {
+      case 0...: rest = rest.dropFirst(Int(count))
+      case -Int64(EINTR): break
+      case -Int64(EAGAIN): guard mayWait, clinux_error_has_room(60_000) else { return }
+      default: return
+      }
     }
   }
 }

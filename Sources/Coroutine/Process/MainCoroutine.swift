@@ -135,7 +135,7 @@ final class ForcedEnd: Sendable {
     let isWritten = DispatchSemaphore(value: 0)
     let code = DetachedThread.start("co-end") {
       let name = Self.name(of: signal)
-      writeToStandardError("Coroutine: the third signal, \(name), ends the process. \(Dump.running())\n")
+      writeToStandardError("Coroutine: the third signal, \(name), ends the process. \(Dump.running())\n", mayWait: true)
       isWritten.signal()
     }
     if code == 0 { _ = isWritten.wait(timeout: .now() + Self.patience) }

@@ -152,6 +152,37 @@ struct DumpTests {
     }
   }
 
+  @Test func `is whole if standard error is full and does not block, however many coroutines there are`() async {
+    // The alarm ends a process in which a part is missing.
+    await #expect(processExitsWith: .success) {
+      alarm(550)
+      let (pipe, gate, count) = (PipePair(), Gate(), 3_000)
+      let jobs = (0..<count).map { _ in co_launch(name: "one of many") { try gate.pass() } }
+      settle(count, stacks: false)
+      CoroutineRuntime.dumpOnSignal()
+      let standardError = dup(STDERR_FILENO)
+      dup2(pipe.writer, STDERR_FILENO)
+      kill(getpid(), SIGUSR2)
+      var writer = pollfd(fd: pipe.writer, events: Int16(POLLOUT), revents: 0)
+      while poll(&writer, 1, 0) != 0 { sched_yield() }
+      var (text, lines): ([UInt8], Int) = ([], 0)
+      while lines <= count {
+        guard let byte = pipe.get() else {
+          sched_yield()
+          continue
+        }
+        text.append(byte)
+        if byte == 10 { lines += 1 }
+      }
+      dup2(standardError, STDERR_FILENO)
+      let dump = String(decoding: text, as: UTF8.self).split(separator: "\n")
+      #expect(dump.first == "3000 live coroutines")
+      #expect(dump.dropFirst().allSatisfy { $0.contains(" \"one of many\" waiting for a promise ") })
+      gate.open()
+      for job in jobs { try await job.value }
+    }
+  }
+
   @Test func `is written at SIGUSR2 while no queue has a thread left`() async {
     // The alarm ends a process in which none is written.
     await #expect(processExitsWith: .exitCode(7)) {
