@@ -7,7 +7,7 @@ import Synchronization
 //   OFF --start--> ON --stop--> OFF, with the rings of the last recording until the next start
 //
 // Two want it: the program (`isWanted`), and traces that somebody reads (`traces`). The first one starts it, and it
-// stops when the last one has stopped.
+// stops when the last one has stopped. A forked child inherits no trace.
 //
 // The kernel tells it by a table (Counters.swift has what it costs, and how a drain notices a start or a stop).
 //
@@ -27,7 +27,8 @@ import Synchronization
 // The rings. A drain makes its ring when it first notices the recording, and `rings` holds all of them, also after
 // their schedulers have ended. Above `most` rings the oldest one of an ended scheduler goes, which is one that nothing
 // else refers to; if none has ended, further schedulers are not recorded. Threads outside of any drain share one ring,
-// under a lock.
+// under a lock. A scheduler for whose ring there is no memory is not recorded either. `missing` has the names of those
+// without a ring.
 
 enum Recorder {
   /// The state between a start and the next one; accessed under `lock`.
@@ -40,6 +41,10 @@ enum Recorder {
     var end: (ticks: UInt64, nanoseconds: UInt64)?
     /// The ring of the threads outside of any drain.
     var outside: EventRing?
+    /// The workers and queues that have no ring, by their names; some of them, if there are many.
+    var missing: Set<String> = []
+
+    var allRings: [EventRing] { rings + (outside.map { [$0] } ?? []) }
   }
 
   /// The number of starts so far.
@@ -51,13 +56,16 @@ enum Recorder {
   nonisolated(unsafe) private static var recording = Recording()
   /// Whether the program wants the recording; changed under `lock`.
   static let isWanted = Atomic<Bool>(false)
-  // Sound because it is accessed under `lock`.
+  // Sound because they are accessed under `lock`.
   /// The number of traces that are under way.
   nonisolated(unsafe) private static var traces = 0
+  /// The process that they are under way in: nothing ends those of its parent in a forked child.
+  nonisolated(unsafe) private static var owner = getpid()
   /// Held while a thread outside of any drain writes.
   private static let writing = SpinLock()
 
   private static var most: Int { 1_024 }
+  private static var mostMissing: Int { 16 }
 
   /// Puts the recorder where the kernel finds it; called before the first scheduler is there.
   static func listen() {
@@ -73,6 +81,7 @@ enum Recorder {
   static func start(bytes: Int, forTrace: Bool = false) {
     let stable = !hasStableTicks
     lock.withLock {
+      forgetTracesOfParent()
       if forTrace { traces += 1 } else { isWanted.store(true, ordering: .relaxed) }
       if Events.isOn.load(ordering: .relaxed) { return }
       usesClock.store(stable, ordering: .relaxed)
@@ -87,17 +96,24 @@ enum Recorder {
         recording: number,
         start: recording.start.ticks
       )
+      if recording.outside == nil { recording.missing.insert("other threads") }
       Events.isOn.store(true, ordering: .releasing)
     }
   }
 
   static func stop(ofTrace: Bool = false) {
     lock.withLock {
-      if ofTrace { traces -= 1 } else { isWanted.store(false, ordering: .relaxed) }
+      forgetTracesOfParent()
+      if ofTrace { traces = max(0, traces - 1) } else { isWanted.store(false, ordering: .relaxed) }
       guard traces == 0, !isWanted.load(ordering: .relaxed) else { return }
       guard Events.isOn.exchange(false, ordering: .relaxed) else { return }
       recording.end = (ticks, Clock.now)
     }
+  }
+
+  /// Called under the lock.
+  private static func forgetTracesOfParent() {
+    if owner != getpid() { (owner, traces) = (getpid(), 0) }
   }
 
   /// The recording, with its end now if it is on.
@@ -113,7 +129,7 @@ enum Recorder {
       if recording.rings.count >= most {
         // Its scheduler has released it, which is in no drain then.
         let ended = recording.rings.indices.first { isKnownUniquelyReferenced(&recording.rings[$0]) }
-        guard let ended else { return nil }
+        guard let ended else { return noteMissing(label) }
         recording.rings.remove(at: ended)
       }
       let made = EventRing(
@@ -123,12 +139,17 @@ enum Recorder {
         recording: number.load(ordering: .relaxed),
         start: recording.start.ticks
       )
-      if let made {
-        recording.rings.append(made)
-        recording.nextNumber += 1
-      }
+      guard let made else { return noteMissing(label) }
+      recording.rings.append(made)
+      recording.nextNumber += 1
       return made
     }
+  }
+
+  /// Called under the lock; returns nil.
+  private static func noteMissing(_ label: String) -> EventRing? {
+    if recording.missing.count < mostMissing { recording.missing.insert(label) }
+    return nil
   }
 
   /// The time in ticks.
@@ -335,10 +356,10 @@ final class EventRing: @unchecked Sendable {
     written.store(index &+ 1, ordering: .releasing)
   }
 
-  /// The events that are in the ring, the oldest first; any thread.
+  /// The events that are in the ring, the oldest first, and the number of those before them; any thread.
   ///
   /// `betweenCopyAndCheck` is called between the steps 2 and 3, for tests.
-  func events(_ betweenCopyAndCheck: () -> Void = {}) -> [Stored] {
+  func read(_ betweenCopyAndCheck: () -> Void = {}) -> (events: [Stored], lost: UInt64) {
     let count = written.load(ordering: .acquiring)
     let first = count > mask ? count - mask - 1 : 0
     var copied: [Stored] = []
@@ -353,7 +374,7 @@ final class EventRing: @unchecked Sendable {
     let later = written.load(ordering: .acquiring)
     let firstWhole = later > mask ? later - mask : 0
     if firstWhole > first { copied.removeFirst(Int(min(firstWhole - first, UInt64(copied.count)))) }
-    return copied
+    return (copied, count - UInt64(copied.count))
   }
 }
 
@@ -418,8 +439,9 @@ extension CoroutineRuntime {
   /// It has a track for each worker and queue, with what ran there, and one for each coroutine and each Task, with its
   /// states. Parts of Tasks that an actor runs, and that only resume a Task, are on the worker's track alone. A
   /// coroutine that still lives is shown with its name at the moment (``CurrentCoroutine/name``). An
-  /// arrow leads from each wake-up to the run that it caused. Events that are overwritten while they are read are
-  /// missing. Without a recording the document has no events.
+  /// arrow leads from each wake-up to the run that it caused. A track whose ring has overwritten events begins with a
+  /// mark that has their number, and a mark names the workers and queues that have no ring. Without a recording the
+  /// document has no events.
   ///
   /// Never suspends; any thread, at any time, also while the recorder is on. Takes time and memory in proportion to the
   /// number of events.
@@ -433,13 +455,13 @@ extension CoroutineRuntime {
   /// The recording; the names of coroutines take locks, which a thread that a signal has stopped may have.
   static func recording(named: Bool, ofLast time: Duration? = nil) -> [UInt8] {
     let recording = Recorder.current
-    let (events, horizon) = RecordedEvent.all(of: recording)
+    let (events, losses) = RecordedEvent.all(of: recording)
     let end = (recording.end?.nanoseconds ?? 0) &- recording.start.nanoseconds
     let start = time.map { end - min(end, UInt64(max(0, $0.nanoseconds))) } ?? 0
     var names: [UInt32: String] = [:]
     if named { for job in LiveJobs.list() { names[UInt32(truncatingIfNeeded: job.id)] = job.shownName } }
-    var trace = TraceWriter(events, from: start, end: end, horizon: horizon, names)
-    return trace.write(recording.rings + (recording.outside.map { [$0] } ?? []))
+    var trace = TraceWriter(events, from: start, end: end, losses: losses, names)
+    return trace.write(recording.allRings, without: recording.missing)
   }
 }
 
@@ -454,25 +476,35 @@ struct RecordedEvent {
   /// The launch site's file; of `site` only.
   var file = ""
 
-  /// The events of all rings in the order of their times, and the latest of the oldest times of full rings.
+  /// What a full ring has overwritten.
+  struct Loss {
+    let track: Int
+    let count: UInt64
+    /// The time of the oldest event that is left.
+    let end: UInt64
+  }
+
+  /// The events of all rings in the order of their times, and what full rings have overwritten.
   ///
   /// Events of one ring keep their order.
-  static func all(of recording: Recorder.Recording) -> (events: [RecordedEvent], horizon: UInt64) {
-    guard let end = recording.end else { return ([], 0) }
+  static func all(of recording: Recorder.Recording) -> (events: [RecordedEvent], losses: [Loss]) {
+    guard let end = recording.end else { return ([], []) }
     let ticks = Double(end.ticks &- recording.start.ticks)
     let scale = ticks > 0 ? Double(end.nanoseconds - recording.start.nanoseconds) / ticks : 1
-    var (events, horizon): ([RecordedEvent], UInt64) = ([], 0)
-    for ring in recording.rings + (recording.outside.map { [$0] } ?? []) {
+    var (events, losses): ([RecordedEvent], [Loss]) = ([], [])
+    for ring in recording.allRings {
       var last: UInt64 = 0
-      let kept = ring.events()
+      let (kept, lost) = ring.read()
       let own = kept.compactMap { RecordedEvent($0, ring.number, scale, &last) }
-      if kept.count + 1 >= ring.capacity, let oldest = own.first(where: { $0.time > 0 }) {
-        horizon = max(horizon, oldest.time)
+      if lost > 0 {
+        // The first one may be a site, which has no time.
+        let oldest = own.first { $0.time > 0 }?.time ?? end.nanoseconds &- recording.start.nanoseconds
+        losses.append(Loss(track: ring.number, count: lost, end: oldest))
       }
       events += own
     }
     let sorted = events.enumerated().sorted { ($0.element.time, $0.offset) < ($1.element.time, $1.offset) }
-    return (sorted.map(\.element), horizon)
+    return (sorted.map(\.element), losses)
   }
 
   private init?(_ stored: EventRing.Stored, _ track: Int, _ scale: Double, _ last: inout UInt64) {

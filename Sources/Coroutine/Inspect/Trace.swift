@@ -14,7 +14,11 @@ import Synchronization
 ///
 /// A slice whose beginning the ring has overwritten is missing. What goes on at the end of the recording is a slice up
 /// to the end. A state that began before the oldest event of a full ring is not, unless it is running: its end may have
-/// been overwritten there. The end of a run is in the ring of its beginning.
+/// been overwritten there. The end of a run is in the ring of its beginning. A mark on a ring's track has the number of
+/// the events that are overwritten.
+///
+/// The end of a run is stamped after the switch, and its thread may have lost the processor before. If the coroutine
+/// was woken or resumed elsewhere before that time, the end does not change its state.
 ///
 /// An arrow is a pair of the phases `s` and `f`, with one number, from the time of `wake` on the waker's track to the
 /// next `run` of the woken coroutine.
@@ -23,8 +27,7 @@ struct TraceWriter {
   /// The time from which on events are written; those before tell what goes on then.
   private let start: UInt64
   private let end: UInt64
-  /// The time of the oldest event that a full ring has kept; of the latest one.
-  private let horizon: UInt64
+  private let losses: [RecordedEvent.Loss]
   private var text: [UInt8] = []
   private var isFirst = true
   private var sites: [UInt32: String] = [:]
@@ -55,14 +58,15 @@ struct TraceWriter {
     _ events: [RecordedEvent],
     from start: UInt64 = 0,
     end: UInt64,
-    horizon: UInt64,
+    losses: [RecordedEvent.Loss] = [],
     _ names: [UInt32: String] = [:]
   ) {
-    (self.events, self.start, self.horizon, self.names) = (events, start, horizon, names)
+    (self.events, self.start, self.losses, self.names) = (events, start, losses, names)
     self.end = max(end, events.last?.time ?? 0)
   }
 
-  mutating func write(_ rings: [EventRing]) -> [UInt8] {
+  /// Writes the document; `missing` are the names of what has no ring.
+  mutating func write(_ rings: [EventRing], without missing: Set<String> = []) -> [UInt8] {
     text.append(contentsOf: #"{"displayTimeUnit":"ns","traceEvents":["#.utf8)
     for event in events where event.kind == .site { sites[event.id] = "\(event.file):\(event.argument)" }
     emit(#""ph":"M","pid":1,"name":"process_name","args":{"name":"workers and queues"}"#)
@@ -80,7 +84,17 @@ struct TraceWriter {
     for task in tasks {
       emit(#""ph":"M","pid":3,"tid":\#(task),"name":"thread_name","args":{"name":"Task \#(task)"}"#)
     }
+    if !missing.isEmpty {
+      let name = JSONText.quoted("not recorded: " + missing.sorted().joined(separator: ", "))
+      emit(#""ph":"i","s":"g","pid":1,"tid":0,"ts":\#(time(start)),"name":\#(name)"#)
+    }
+    for loss in losses where loss.end > start {
+      let name = "\(loss.count) events before this are overwritten"
+      emit(#""ph":"i","s":"t","pid":1,"tid":\#(loss.track),"ts":\#(time(loss.end)),"name":"\#(name)""#)
+    }
     for event in events { add(event) }
+    // The time of the oldest event that a full ring has kept; of the latest one.
+    let horizon = losses.lazy.map(\.end).max() ?? 0
     for (runner, state) in states where state.name == "running" || state.since >= horizon {
       if state.name != Self.suspended { slice(runner.process, Int(runner.id), state.name, state.since, end) }
     }
@@ -121,12 +135,10 @@ struct TraceWriter {
         #""ph":"f","bp":"e","pid":1,"tid":\#(event.track),"ts":\#(time(event.time)),"id":\#(arrow),"name":"wake","cat":"wake""#
       )
     case .park:
-      endRun(event)
       let kind = WaitKind(rawValue: UInt8(truncatingIfNeeded: event.argument))
-      change(event, to: "waiting" + (kind.map { $0 == .start ? "" : ": \($0.name)" } ?? ""))
+      if endRun(event) { change(event, to: "waiting" + (kind.map { $0 == .start ? "" : ": \($0.name)" } ?? "")) }
     case .yield, .leave:
-      endRun(event)
-      change(event, to: "ready")
+      if endRun(event) { change(event, to: "ready") }
     case .end:
       endRun(event)
       change(event, to: nil)
@@ -143,8 +155,7 @@ struct TraceWriter {
       change(event, to: "running")
       running[event.track, default: []].append((Runner(event), event.time))
     case .taskLeave:
-      endRun(event)
-      change(event, to: Self.suspended)
+      if endRun(event) { change(event, to: Self.suspended) }
     case .steal: mark(event, "steal", "coroutines")
     case .sliceEnd: mark(event, "end of time slice", nil)
     case .lateTimer: mark(event, "late timer", "microseconds")
@@ -152,14 +163,17 @@ struct TraceWriter {
     }
   }
 
-  /// Ends the slice of a ring's track.
-  private mutating func endRun(_ event: RecordedEvent) {
+  /// Ends the slice of a ring's track; returns whether that run is the latest that is known of the runner.
+  @discardableResult
+  private mutating func endRun(_ event: RecordedEvent) -> Bool {
     let runner = Runner(event)
     guard let index = running[event.track]?.lastIndex(where: { $0.runner == runner }),
       let run = running[event.track]?[index]
-    else { return }
+    else { return true }
     running[event.track]?.removeSubrange(index...)
     slice(1, event.track, title(runner), run.since, event.time)
+    guard let state = states[runner] else { return true }
+    return state.name == "running" && state.since == run.since
   }
 
   /// Ends the slice of a coroutine's or a Task's track, and begins the next one; nil at its end.

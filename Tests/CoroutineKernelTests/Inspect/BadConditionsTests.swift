@@ -38,6 +38,24 @@ struct BadConditionsTests {
     }
   }
 
+  @Test(.enabled(if: !isSanitized)) func `a forked child inherits no trace, and can stop the recorder`() async {
+    await #expect(processExitsWith: .success) {
+      CoroutineRuntime.beginTrace()
+      while !cts_may_fork() { sched_yield() }
+      let code = cts_in_child(
+        300,
+        { _ in
+          CoroutineRuntime.stopRecording()
+          return CoroutineRuntime.isRecording ? 8 : 7
+        },
+        nil
+      )
+      #expect(code == 7 && CoroutineRuntime.isRecording)
+      CoroutineRuntime.endTrace()
+      #expect(!CoroutineRuntime.isRecording)
+    }
+  }
+
   @Test(.enabled(if: !isSanitized)) func `a fatal signal of a forked child waits for no recorder of its parent`() async
   {
     await #expect(processExitsWith: .success) {

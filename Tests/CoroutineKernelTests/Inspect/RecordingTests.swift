@@ -136,6 +136,16 @@ struct RecordingTests {
     }
   }
 
+  @Test(.enabled(if: !isSanitized)) func `without memory for rings the recording says so`() async {
+    await #expect(processExitsWith: .success) {
+      Recorder.start(bytes: 1 << 60)
+      try await co_launch(on: DispatchQueue(label: "without a ring")) { for _ in 0..<100 { try co_yield() } }.value
+      CoroutineRuntime.stopRecording()
+      let mark = try #require(try TraceDocument.read().events.first { $0.ph == "i" })
+      #expect(mark.name == "not recorded: other threads, without a ring")
+    }
+  }
+
   @Test func `recorded switches are counted once each, and leave timers and messages their turn`() async {
     await #expect(processExitsWith: .success) {
       CoroutineRuntime.startRecording()
