@@ -22,6 +22,7 @@
 #include <fcntl.h>
 #include <link.h>
 #include <pthread.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -261,6 +262,17 @@ void cco_find_symbol(uintptr_t address, cco_symbol *symbol) {
     if (f != NULL) symbol->name = copy_name(i, f);
   }
   cco_lock_leave(&images_lock);
+}
+
+static int read_removals(struct dl_phdr_info *info, size_t size, void *count) {
+  if (size >= offsetof(struct dl_phdr_info, dlpi_subs) + sizeof info->dlpi_subs) *(uint64_t *)count = info->dlpi_subs;
+  return 1;
+}
+
+uint64_t cco_unloaded_images(void) {
+  uint64_t count = 0;
+  dl_iterate_phdr(read_removals, &count);
+  return count;
 }
 
 extern char *__cxa_demangle(const char *name, char *buffer, size_t *length, int *status);

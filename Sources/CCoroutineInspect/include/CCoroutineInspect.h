@@ -98,6 +98,9 @@ typedef struct cco_symbol {
 /// thread; takes a lock, and reads files.
 void cco_find_symbol(uintptr_t address, cco_symbol *symbol);
 
+/// How many libraries have been unloaded so far: what was found before may be of one of them. Takes the loader's lock.
+uint64_t cco_unloaded_images(void);
+
 /// The name as a program would write it, for names of Swift and of C++; NULL for others. The caller frees it.
 char *_Nullable cco_demangle_cxx(const char *name);
 extern char *_Nullable swift_demangle(const char *name, size_t length, char *_Nullable buffer,

@@ -210,15 +210,19 @@ enum Symbols {
 
   private static let lock = ThreadLock()
   // Sound because every access is under `lock`. By address: code has as many return addresses in stacks as it has
-  // calls that wait, so the table stays small. At the limit it begins anew, because libraries come and go.
+  // calls that wait, so the table stays small. It begins anew at the limit, and when a library was unloaded, in whose
+  // place another one may be.
   nonisolated(unsafe) private static var known: [UInt: Named] = [:]
+  nonisolated(unsafe) private static var unloaded: UInt64 = 0
   private static var limit: Int { 1 << 16 }
 
   static func frames(at addresses: [UInt]) -> [CoroutineRuntime.Snapshot.Frame] { named(addresses).map(\.frame) }
 
   static func named(_ addresses: [UInt]) -> [Named] {
     lock.withLock {
-      addresses.map { address in
+      let now = cco_unloaded_images()
+      if now != unloaded { (known, unloaded) = ([:], now) }
+      return addresses.map { address in
         if let named = known[address] { return named }
         if known.count >= limit { known.removeAll() }
         let named = look(address)

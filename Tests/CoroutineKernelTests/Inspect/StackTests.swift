@@ -114,6 +114,20 @@ struct StackTests {
     #expect(frames[1].buildID?.count == 40)
   }
 
+  /// In a process of its own: a library that another test has loaded would stay.
+  @Test func `an address of a library that was unloaded has no name any more`() async {
+    await #expect(processExitsWith: .success) {
+      // One that comes with the C library, and that no program links.
+      let library = try #require(dlopen("libBrokenLocale.so.1", RTLD_NOW))
+      let name = "__ctype_get_mb_cur_max"
+      let address = UInt(bitPattern: dlsym(library, name)) + 1
+      #expect(CoroutineRuntime.frames(at: [address])[0].symbol == name)
+      #expect(dlclose(library) == 0)
+      let frame = CoroutineRuntime.frames(at: [address])[0]
+      #expect(frame.symbol == nil && frame.image == nil, "\(frame)")
+    }
+  }
+
   @Test func `stacks that are read beside wake-ups all the time are real ones`() async throws {
     let over = Flag()
     let (short, long) = (Channel<Int>(), Channel<Int>())
