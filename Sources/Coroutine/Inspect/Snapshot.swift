@@ -203,7 +203,11 @@ extension CoroutineRuntime {
     var entries = walker.readAll(running)
     var threads = RunningStacks()
     for index in entries.indices { threads.read(&entries[index], asks: stacks) }
-    for entry in entries { try body(reader.coroutine(entry), jobs.count) }
+    for entry in entries {
+      let coroutine = reader.coroutine(entry)
+      if coroutine.state == .running { for index in late.indices { late[index].note(coroutine, entry.job.scheduler) } }
+      try body(coroutine, jobs.count)
+    }
     return late.sorted { $0.by > $1.by }
   }
 }
@@ -384,7 +388,8 @@ extension SnapshotReader {
 /// Inspection.swift explains, and never holds two locks at once.
 struct InspectedJob {
   let job: AnyJob
-  /// The label of the job's scheduler.
+  /// The job's scheduler, and its label.
+  let scheduler: ObjectIdentifier
   let worker: String
   let kind: WaitKind
   let word: UInt64
@@ -410,6 +415,7 @@ struct InspectedJob {
     sinceWord = record.pointee.waitingSince.load(ordering: .relaxed)
     flags = record.pointee.flags.load(ordering: .relaxed)
     let scheduler = job.currentScheduler
+    self.scheduler = ObjectIdentifier(scheduler)
     worker = scheduler.label
     lastClockRead = scheduler.lastClockRead.load(ordering: .relaxed)
     now = scheduler.clock
@@ -552,8 +558,9 @@ extension LiveJobs {
 struct LateScheduler {
   let label: String
   let by: Duration
-  /// The job of a Task that runs there, in words.
-  let swiftJob: String?
+  /// What runs there, in words: the job of a Task, or a coroutine.
+  private(set) var keeper: String?
+  private let scheduler: ObjectIdentifier
 
   /// Nil if the scheduler is not late.
   init?(_ scheduler: Scheduler) {
@@ -562,7 +569,13 @@ struct LateScheduler {
     guard due < now, now - due >= 1_000_000 else { return nil }
     label = scheduler.label
     by = .nanoseconds(Int64(clamping: now - due))
-    swiftJob = scheduler.swiftJobInWords
+    keeper = scheduler.swiftJobInWords
+    self.scheduler = ObjectIdentifier(scheduler)
+  }
+
+  /// Notes a coroutine that runs on a scheduler, if it is this one: labels are not unique.
+  mutating func note(_ running: CoroutineRuntime.Snapshot.Coroutine, _ scheduler: ObjectIdentifier) {
+    if scheduler == self.scheduler, keeper == nil { keeper = running.title }
   }
 }
 

@@ -7,19 +7,17 @@ internal import CCoroutineInspect
 enum Dump {
   static func text(of only: [Scheduler]? = nil) -> String {
     var lines: [(id: UInt64, text: String)] = []
-    var keepers: [String: String] = [:]
     var held = HeldUp()
     let late = CoroutineRuntime.visit(stacks: false, of: only) { entry, count in
       lines.reserveCapacity(count)
       lines.append((entry.id, entry.line))
       held.add(entry)
-      if entry.state == .running { keepers[entry.scheduler] = entry.title }
     }
     // The running ones come last.
     lines.sort { $0.id < $1.id }
     let count = lines.count
     let header = "\(count) live coroutine\(count == 1 ? "" : "s")\n"
-    let overdue = late.map { $0.line(keptBy: keepers[$0.label]) }.sorted()
+    let overdue = late.map(\.line).sorted()
     let circles = Deadlocks.find(of: only).map(\.line)
     var tasks: [String] = []
     if only == nil {
@@ -55,9 +53,8 @@ enum Dump {
 
 extension LateScheduler {
   /// The line of a report: what is late, and the coroutine or the Task that runs there.
-  func line(keptBy coroutine: String?) -> String {
-    let keeper = swiftJob ?? coroutine
-    return "timers overdue by \(by.asMilliseconds) on \(label)" + (keeper.map { ", kept by \($0)" } ?? "")
+  var line: String {
+    "timers overdue by \(by.asMilliseconds) on \(label)" + (keeper.map { ", kept by \($0)" } ?? "")
   }
 }
 
@@ -327,7 +324,7 @@ struct StackDump {
     let own = sorted.filter(\.key.isOwn)
     if !own.isEmpty { text += "\nof the library:\n" }
     for (key, group) in own { text += "  \(heading(key, group)), launched at \(group.launchSites.summary)\n" }
-    for single in late { text += "\n" + single.line(keptBy: nil) + "\n" }
+    for single in late { text += "\n" + single.line + "\n" }
     if !held.isEmpty { text += "\n" + held.joined(separator: "\n") + "\n" }
     for circle in circles { text += "\n" + circle + "\n" }
     return text

@@ -200,6 +200,38 @@ struct DumpStateTests {
     #expect(line("sleeps too long", in: lines)?.contains("waiting for a delay (overdue by ") == true, "\(lines)")
   }
 
+  @Test func `what keeps a queue is not known by the label, which another one may have`() async {
+    await #expect(processExitsWith: .success) {
+      let (late, other) = (DispatchQueue(label: "twin"), DispatchQueue(label: "twin"))
+      let isOver = Flag()
+      let spinner = co_launch(on: other, name: "on the other one") { while !isOver.isRaised {} }
+      var texts: [String] = []
+      // Again, because the timer may fire before the block has the queue.
+      while texts.isEmpty {
+        let (release, isBlocked) = (DispatchSemaphore(value: 0), Flag())
+        let sleeper = try await co_launch(on: late) {
+          let sleeper = co_launch { try co_delay(.milliseconds(20)) }
+          try co_yield()
+          late.async {
+            isBlocked.raise()
+            release.wait()
+          }
+          return sleeper
+        }.value
+        while !isBlocked.isRaised { sched_yield() }
+        while texts.isEmpty, CoroutineRuntime.liveCount > 1 {
+          let both = [CoroutineRuntime.dump(.list), CoroutineRuntime.dump(.stacks)]
+          if both.allSatisfy({ $0.contains("\ntimers overdue by ") }) { texts = both }
+        }
+        release.signal()
+        try await sleeper.value
+      }
+      #expect(texts.allSatisfy { !$0.contains(", kept by ") }, "\(texts)")
+      isOver.raise()
+      try await spinner.value
+    }
+  }
+
   @Test(.enabled(if: Processors.usable > 1, "a stolen job needs a second worker"))
   func `the worker is the coroutine's current one, not the one of its launch`() async throws {
     let gate = Gate()
