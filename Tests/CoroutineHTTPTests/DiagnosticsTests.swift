@@ -190,6 +190,34 @@ struct DiagnosticsTests {
     }
   }
 
+  @Test func `the page has boxes for what is used up, rates, and facts of the process`() async {
+    await #expect(processExitsWith: .success) {
+      CoroutineRuntime.unhandledErrorHandler = { _ in }
+      try await DiagnosticsTests().serving { server in
+        CoroutineRuntime.blockingThreadLimit = 1
+        let isOver = DispatchSemaphore(value: 0)
+        let bodies = (0..<3).map { _ in co_launch(name: "upload") { try co_blocking { isOver.wait() } } }
+        while CoroutineRuntime.metrics.blockingWaiting < 2 { try co_yield() }
+        let first = try Self.get("/", server)
+        #expect(first.contains("<p>Read once; the next page, in 5 s, has rates.</p>"))
+        #expect(first.contains("<li>2 bodies of co_blocking wait for a thread: all 1 are taken</li>"))
+        #expect(!first.contains("failed</li>"))
+        for row in ["started", "processor time", "memory", "at most", "threads", "descriptors"] {
+          #expect(first.contains("<th>\(row)</th><td>"), "\(row)")
+        }
+        let failing = co_launch { throw CoroutineError.notInCoroutine }
+        while CoroutineRuntime.metrics.failed < 1 { try co_yield() }
+        let second = try Self.get("/", server)
+        #expect(second.contains(#/<p>Rates are those of the last \d+\.\d s\. /#))
+        #expect(second.contains("<li>1 coroutine has failed</li>"))
+        #expect(second.contains(#/<th>failed<\/th><td>1 <small>\+[\d.]+\/s<\/small>/#))
+        for _ in bodies { isOver.signal() }
+        for body in bodies { try body.join() }
+        _ = try? failing.join()
+      }
+    }
+  }
+
   @Test func `what has ended has a line, and so has a queue that holds something`() async throws {
     try await serving { server in
       func brief() throws -> Job<Void> {
@@ -228,6 +256,34 @@ struct DiagnosticsTests {
     }
   }
 
+  /// In a process of its own: there is one profile before the next.
+  @Test(.enabled(if: !isSanitized)) func `HEAD of a profile is not what the next one of growth is compared with`() async
+  {
+    await #expect(processExitsWith: .success) { try await Self.asksForGrowth() }
+  }
+
+  /// Outside of the macro, in which all lines have one number.
+  private static func asksForGrowth() async throws {
+    try await DiagnosticsTests().serving { server in
+      _ = try Self.get("/profile?kind=growth", server)
+      let gate = Promise<Void>()
+      let jobs = (0..<5).map { _ in co_launch { try co_await(gate) } }
+      let site = "DiagnosticsTests.swift:\(#line - 1)"
+      let ids = Set(jobs.map(\.id))
+      func waiting() -> Int {
+        CoroutineRuntime.snapshot().coroutines.count { ids.contains($0.id) && $0.state == .waiting }
+      }
+      while waiting() < 5 { try co_yield() }
+      for kind in ["live", "growth"] {
+        #expect(try Self.get("/profile?kind=\(kind)", server, method: "HEAD").body.isEmpty)
+      }
+      #expect(try Self.get("/profile?kind=growth", server).contains(site))
+      #expect(try !Self.get("/profile?kind=growth", server).contains(site))
+      gate.fulfill()
+      for job in jobs { try job.join() }
+    }
+  }
+
   @Test func `a trace records for its time, and leaves a recorder as it was`() async throws {
     try await serving { server in
       let isOver = Promise<Void>()
@@ -241,7 +297,11 @@ struct DiagnosticsTests {
       isOver.fulfill()
       try busy.join()
       CoroutineRuntime.startRecording()
-      _ = try Self.get("/trace?seconds=0", server)
+      try co_launch {}.join()
+      let site = "DiagnosticsTests.swift:\(#line - 1)"
+      #expect(try Self.get("/trace?seconds=0", server).contains(site))
+      // What has ended before its time is no part of a trace.
+      #expect(try !Self.get("/trace?seconds=1", server).contains(site))
       #expect(CoroutineRuntime.isRecording)
       CoroutineRuntime.stopRecording()
     }

@@ -139,7 +139,9 @@ enum DiagnosticsPage {
       lines.append("all spare workers were taken: coroutines keep their threads, and others wait behind them")
     }
     for queue in queues where queue.oldest >= .seconds(10) { lines.append(queue.line) }
-    if let failed = rates.growth(\.failed), failed > 0 { lines.append("\(failed) coroutines have failed") }
+    if let failed = rates.growth(\.failed), failed > 0 {
+      lines.append("\(failed) coroutine\(failed == 1 ? " has" : "s have") failed")
+    }
     if let restarts = rates.growth(\.restarts), restarts > 0 {
       lines.append("actors were restarted \(restarts) time\(restarts == 1 ? "" : "s"), below those that have ended")
     }

@@ -69,6 +69,20 @@ struct EnvironmentTests {
     #expect(text.contains("\(name) is 'yes\\n'. Set it to "), "\(text)")
   }
 
+  /// The kernel tells a program that it has more rights than who has started it.
+  @Test(.enabled(if: Rights.canBeGiven && !isSanitized, "only root can give a program the rights of another group"))
+  func `a program with more rights than who has started it ignores the variables`() throws {
+    for variable in ["COROUTINE_DUMP", "COROUTINE_RECORD"] {
+      let program = try Rights(folderOfTests() + "/CountedWaits")
+      func run() throws -> Process.TerminationReason {
+        try program.run(["1", "workers"], [variable: "neither of its values"]).reason
+      }
+      #expect(try run() == .uncaughtSignal)
+      program.giveThoseOfAnotherGroup()
+      #expect(try run() == .exit)
+    }
+  }
+
   @Test func `COROUTINE_RECORD=1 begins with the recorder on`() async {
     await #expect(processExitsWith: .success) {
       setenv("COROUTINE_RECORD", "1", 1)
@@ -88,4 +102,46 @@ struct EnvironmentTests {
       #expect(!String(decoding: CoroutineRuntime.recording(), as: UTF8.self).contains("EnvironmentTests"))
     }
   }
+}
+
+/// A copy of a program that may have more rights than who starts it.
+private final class Rights {
+  private let path = FileManager.default.temporaryDirectory.appending(path: "coroutine-rights-\(UUID())").path()
+
+  /// Made by another program: a child that a test forks meanwhile would have the open file, and nothing runs a file
+  /// that is open for writing.
+  init(_ program: String) throws { _ = try Self.run("/bin/cp", [program, path]) }
+
+  deinit { try? FileManager.default.removeItem(atPath: path) }
+
+  func giveThoseOfAnotherGroup() { _ = (chown(path, 0, 1), chmod(path, 0o2755)) }
+
+  func run(
+    _ arguments: [String],
+    _ environment: [String: String] = [:]
+  ) throws -> (reason: Process.TerminationReason, output: String) {
+    try Self.run(path, arguments, environment)
+  }
+
+  private static func run(
+    _ path: String,
+    _ arguments: [String],
+    _ environment: [String: String] = [:]
+  ) throws -> (reason: Process.TerminationReason, output: String) {
+    let (process, pipe) = (Process(), Pipe())
+    process.executableURL = URL(filePath: path)
+    (process.arguments, process.environment) = (arguments, environment)
+    (process.standardOutput, process.standardError) = (pipe, FileHandle.nullDevice)
+    try process.run()
+    let output = pipe.fileHandleForReading.readDataToEndOfFile()
+    process.waitUntilExit()
+    return (process.terminationReason, String(decoding: output, as: UTF8.self))
+  }
+
+  /// Whether the system lets this user, and the file system lets any program.
+  static let canBeGiven: Bool = {
+    guard let program = try? Rights("/usr/bin/id") else { return false }
+    program.giveThoseOfAnotherGroup()
+    return (try? program.run(["-g"]).output) == "1\n"
+  }()
 }

@@ -159,6 +159,28 @@ struct QueueReportTests {
     }
   }
 
+  @Test func `a queue's label is as given in the value, and escaped in its line and its sample`() async {
+    await #expect(processExitsWith: .success) {
+      let label = "raw \"label\"\n"
+      let (queue, release, isBlocked) = (DispatchQueue(label: label), DispatchSemaphore(value: 0), Flag())
+      let first = co_launch(on: queue) {
+        isBlocked.raise()
+        release.wait()
+      }
+      while !isBlocked.isRaised { sched_yield() }
+      let second = co_launch(on: queue) {}
+      let listed = CoroutineRuntime.queues()[0]
+      #expect(listed.name == label)
+      #expect(listed.line.hasPrefix(#"scheduler "raw \"label\"\n": 1 coroutine has not started"#), "\(listed.line)")
+      let sample = #"\#ncoroutine_queue_values{kind="scheduler",name="raw \\\"label\\\"\\n",site=""} 1\#n"#
+      #expect(CoroutineRuntime.metricsText.contains(sample), "\(sample)")
+      #expect(CoroutineRuntime.dump(.list).contains(#" on raw "label"\n, launched at "#))
+      release.signal()
+      try await first.value
+      try await second.value
+    }
+  }
+
   @Test func `the fullest and those that have waited longest come before others`() async {
     await #expect(processExitsWith: .success) {
       let channels = (1...40).map { Channel<Int>(.unbounded).named("\($0)") }

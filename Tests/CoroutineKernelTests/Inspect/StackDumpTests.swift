@@ -75,6 +75,22 @@ struct StackDumpTests {
     #expect(text.contains(#/\n3 waiting, .* for a delay\n/#), "\(text)")
   }
 
+  @Test(.enabled(if: !isSanitized)) func `of more things than are told apart the dump says that there are more`()
+    async throws
+  {
+    let text = try await onCoroutine(on: taggedQueue("dump.many")) {
+      let trace = Flag()
+      let gates = (0..<1_100).map { _ in Gate() }
+      for gate in gates { co_launch { try waitsInA(gate, trace) } }
+      try co_yield()
+      let text = StackDump.text(of: [QueueHost.current.unsafelyUnwrapped])
+      gates.forEach { $0.open() }
+      return text
+    }
+    let heading = #/\n1100 waiting, .* for a promise \(1024 or more different ones, for example Promise<\(\)> 0x/#
+    #expect(text.contains(heading), "\(text)")
+  }
+
   @Test(.enabled(if: !isSanitized)) func `a function that calls itself is one line, and all depths are one group`()
     async throws
   {
