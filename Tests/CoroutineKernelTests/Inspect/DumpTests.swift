@@ -157,6 +157,8 @@ struct DumpTests {
     await #expect(processExitsWith: .success) {
       alarm(550)
       let (pipe, gate, count) = (PipePair(), Gate(), 3_000)
+      // F_SETPIPE_SZ: to a page, however large that is.
+      _ = fcntl(pipe.writer, 1_031, 4_096)
       let jobs = (0..<count).map { _ in co_launch(name: "one of many") { try gate.pass() } }
       settle(count, stacks: false)
       CoroutineRuntime.dumpOnSignal()
