@@ -98,7 +98,7 @@ struct AccessSetTests {
       try migrate(times: 200, insideOfAnAccess: false)
       #expect(cco_mitigations() & CCO_MITIGATION_ACCESS_OFFSET.rawValue == 0)
       #expect(cco_mitigations() & CCO_MITIGATION_ACCESSES.rawValue != 0)
-      #expect(coreReport().contains("swift_task_exit/enterThreadLocalContext"))
+      #expect(String(cString: cco_report()).contains("swift_task_exit/enterThreadLocalContext"))
     }
   }
 

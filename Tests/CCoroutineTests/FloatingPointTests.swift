@@ -85,7 +85,7 @@ struct FloatingPointTests {
         }
         return best
       }
-      #expect((cost.different > 3 * cost.equal) == reconciles, "\(cost) \(coreReport())")
+      #expect((cost.different > 3 * cost.equal) == reconciles, "\(cost) \(String(cString: cco_report()))")
     }
   }
 
@@ -107,7 +107,7 @@ struct FloatingPointTests {
       setenv("COROUTINE_RECONCILE", value, 1)
       cco_start()
       #expect(cco_facts.reconciles == UInt32(value))
-      #expect(coreReport().contains("COROUTINE_RECONCILE"))
+      #expect(String(cString: cco_report()).contains("COROUTINE_RECONCILE"))
     }
   }
 

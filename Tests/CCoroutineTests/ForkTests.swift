@@ -45,11 +45,11 @@ struct ForkTests {
   @Test("A forked child knows that it is one, and can read the report")
   func facts() async {
     await #expect(processExitsWith: .success) {
-      _ = coreReport()
+      _ = cco_report()
       #expect(cco_runtime.forked == 0)
       let answer = cts_in_child(
         120,
-        { _ in cco_runtime.forked == 1 && cco_layer().pointee.carrier == nil && !coreReport().isEmpty ? 0 : 1 },
+        { _ in cco_runtime.forked == 1 && cco_layer().pointee.carrier == nil && strlen(cco_report()) > 0 ? 0 : 1 },
         nil
       )
       #expect(answer == 0)

@@ -30,7 +30,7 @@ private func freeMost(_ contexts: [Guarded]) {
 
 /// The report's line about guards.
 private var line: String {
-  coreReport().split(separator: "\n").first { $0.hasPrefix("stack guards") }.map(String.init) ?? ""
+  String(cString: cco_report()).split(separator: "\n").first { $0.hasPrefix("stack guards") }.map(String.init) ?? ""
 }
 
 /// Starts the runtime on a kernel that pretends, and checks that every guard holds, also after a trim.

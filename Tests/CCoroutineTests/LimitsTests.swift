@@ -65,7 +65,7 @@ struct LimitsTests {
       #expect(status == CCO_OUT_OF_MAPS)
       #expect(reached > most / 2 - 2000)
       #expect(cco_stacks().guard == CCO_GUARD_MPROTECT)
-      #expect(coreReport().contains("vm.max_map_count"))
+      #expect(String(cString: cco_report()).contains("vm.max_map_count"))
       let fiber = try Fiber(stack: 16 << 10) { fiber in fiber.suspend(Machine.descend(20)) }
       #expect(try fiber.resume() == 21)
       try fiber.resume()

@@ -146,7 +146,7 @@ int main(int count, char **arguments) {
   // In a child, because a test must find a process that has not used the runtime.
   pid_t child = fork();
   if (child == 0) {
-    printf("pages of %zu bytes\n%s", page_size(), cco_report((char[CCO_REPORT_BYTES]){0}));
+    printf("pages of %zu bytes\n%s", page_size(), cco_report());
     fflush(stdout);
     _exit(0);
   }

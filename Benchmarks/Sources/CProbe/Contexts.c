@@ -104,10 +104,7 @@ bool cprobe_reconciles(void) {
   return cco_facts.reconciles != 0;
 }
 
-const char *cprobe_report(void) {
-  static char text[CCO_REPORT_BYTES];
-  return cco_report(text);
-}
+const char *cprobe_report(void) { return cco_report(); }
 
 cprobe_stacks cprobe_count_stacks(void) {
   cco_stack_counters counters = cco_stacks();

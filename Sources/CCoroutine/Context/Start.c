@@ -27,6 +27,7 @@ static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
 static atomic_bool started, is_ready;
 static atomic_uint disabled, active;
 static _Thread_local bool starting;
+static char report[2048];
 cco_lock cco_report_lock;
 
 // Runs before main, because a layer reads the thread's words before it makes a context.
@@ -56,14 +57,14 @@ void cco_mark_active(uint32_t mitigation, bool is_active) {
     atomic_fetch_and(&active, ~mitigation);
 }
 
-static void write_report(char *report, size_t room) {
+static void write_report(void) {
   uint32_t sanitizers = cco_compiled_sanitizers();
-  int length = snprintf(report, room, "floating point   %s\n", cco_floating_point_description());
+  int length = snprintf(report, sizeof report, "floating point   %s\n", cco_floating_point_description());
   if (cco_flow_layer != NULL) {
-    cco_flow_layer->describe(report + length, room - (size_t)length);
+    cco_flow_layer->describe(report + length, sizeof report - (size_t)length);
     length += (int)strlen(report + length);
   }
-  snprintf(report + length, room - (size_t)length,
+  snprintf(report + length, sizeof report - (size_t)length,
            "C++ exceptions   %s\n"
            "stack guards     %s\n"
            "overflow report  %s\n"
@@ -108,12 +109,12 @@ bool cco_start(void) {
   return is_ready;
 }
 
-char *cco_report(char *text) {
+const char *cco_report(void) {
   cco_start();
   cco_lock_take(&cco_report_lock);
-  write_report(text, CCO_REPORT_BYTES);
+  write_report();
   cco_lock_leave(&cco_report_lock);
-  return text;
+  return report;
 }
 
 // Makes the compiler save all callee-saved registers in this function's frame. The layer may scan the frames of the

@@ -309,10 +309,9 @@ bool cco_disable(uint32_t mitigations);
 /// The mitigations that are active.
 uint32_t cco_mitigations(void);
 
-/// Writes a few lines of English into `text`, which has room for CCO_REPORT_BYTES, and returns it: each hazard, whether
-/// its mitigation is active, and what it fell back to and why.
-enum { CCO_REPORT_BYTES = 2048 };
-char *cco_report(char *text);
+/// A few lines of English: each hazard, whether its mitigation is active, and what it fell back to and why. Static
+/// storage.
+const char *cco_report(void);
 
 CCO_NONNULL_END
 

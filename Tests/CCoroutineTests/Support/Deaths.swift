@@ -13,9 +13,3 @@ extension ExitTest.Result {
   /// The text that the process wrote to standard error.
   var lastWords: String { String(decoding: standardErrorContent, as: UTF8.self) }
 }
-
-/// What the core says of its mitigations.
-func coreReport() -> String {
-  var text = [CChar](repeating: 0, count: Int(CCO_REPORT_BYTES))
-  return String(cString: cco_report(&text))
-}
