@@ -105,6 +105,8 @@ bool caw_is_custom(void *identity, uintptr_t implementation) {
 enum { FLAGS = 4, RESUME = 7, RESUME_CONTEXT = 8, STATUS = 12 };
 // Of an actor's own job: the actor, after the words of a job.
 enum { ACTOR = 8 };
+// Of the job of a continuation: its Task, after a word that is not used.
+enum { CONTINUATION = 9 };
 enum { CHILD = 1 << 24, ASYNC_LET = 1 << 28 };
 enum { IS_CANCELLED = 0x100, IS_ENQUEUED = 0x1000, HAS_ENDED = 0x2000, HAS_PREFERENCE = 0x8000 };
 
@@ -128,6 +130,7 @@ bool caw_is_cancelled(void *task) { return status(task) & IS_CANCELLED; }
 bool caw_has_preference(void *task) { return status(task) & HAS_PREFERENCE; }
 bool caw_is_enqueued(void *task) { return status(task) & IS_ENQUEUED; }
 void *caw_actor(void *job) { return ((void **)job)[ACTOR]; }
+bool caw_continues(void *job, void *task) { return ((void **)job)[CONTINUATION] == task; }
 
 void caw_enqueue_outside(void *task, void *identity, uintptr_t implementation) {
   void *world = caw_exchange(NULL);
@@ -245,46 +248,65 @@ static int virtual_clock(clockid_t clock, struct timespec *time) {
 
 // ---- exits
 
-// All of them have at most five parameters, each of them a word.
-typedef long (*any_function)(long, long, long, long, long);
-#define EXITS(X)                                                                                                       \
-  X(dispatch_after) X(dispatch_after_f) X(dispatch_group_async) X(dispatch_group_async_f) X(dispatch_group_notify)     \
-  X(dispatch_barrier_async) X(dispatch_barrier_async_f) X(dispatch_apply) X(dispatch_apply_f)
-#define EXIT(name)                                                                                                     \
-  static any_function real_##name;                                                                                     \
-  static long leave_by_##name(long a, long b, long c, long d, long e) {                                                \
-    if (current) calls.leave(current, #name);                                                                          \
-    return REAL(real_##name)(a, b, c, d, e);                                                                           \
-  }
-EXITS(EXIT)
-EXIT(pthread_create)
-
 WEAK extern void *_Block_copy(const void *);
 WEAK extern void _Block_release(const void *);
+WEAK extern void dispatch_retain(void *);
+WEAK extern void dispatch_release(void *);
+WEAK extern char _dispatch_main_q;
 typedef void (*work_function)(void *);
 // Words of a block: its class, its flags, the function, which gets the block.
 enum { INVOKE = 2 };
 
-static void (*real_dispatch_async)(void *, void *);
-static void leave_by_dispatch_async(void *queue, void *block) {
-  if (current && calls.takes_work(current, "dispatch_async") && _Block_copy) {
-    void **copy = _Block_copy(block);
-    calls.take_work(current, queue, copy, copy[INVOKE], true);
-  } else {
-    REAL(real_dispatch_async)(queue, block);
-  }
+static bool take_block(const char *function, void *queue, void *block) {
+  if (!_Block_copy || !calls.takes_work(current, function)) return false;
+  void **copy = _Block_copy(block);
+  dispatch_retain(queue);
+  calls.take_work(current, queue, copy, copy[INVOKE], true);
+  return true;
 }
 
-static void (*real_dispatch_async_f)(void *, void *, void *);
-static void leave_by_dispatch_async_f(void *queue, void *context, void *function) {
-  if (current && calls.takes_work(current, "dispatch_async_f"))
-    calls.take_work(current, queue, context, function, false);
-  else
-    REAL(real_dispatch_async_f)(queue, context, function);
+static bool take_function(const char *function, void *queue, void *context, void *work) {
+  if (!calls.takes_work(current, function)) return false;
+  dispatch_retain(queue);
+  calls.take_work(current, queue, context, work, false);
+  return true;
 }
+
+// What leaves the world; what it may take; and what runs in the call, after what the queue has taken.
+#define EXITS(X)                                                                                                       \
+  X(dispatch_after) X(dispatch_after_f) X(dispatch_group_async) X(dispatch_group_async_f) X(dispatch_group_notify)     \
+  X(dispatch_group_notify_f) X(dispatch_apply) X(dispatch_apply_f) X(dispatch_block_notify)                            \
+  X(dispatch_source_set_event_handler) X(dispatch_source_set_event_handler_f) X(dispatch_read) X(dispatch_write)       \
+  X(dispatch_io_read) X(dispatch_io_write)
+#define BLOCKS(X) X(dispatch_async) X(dispatch_barrier_async)
+#define FUNCTIONS(X) X(dispatch_async_f) X(dispatch_barrier_async_f)
+#define SYNCS(X) X(dispatch_sync) X(dispatch_sync_f) X(dispatch_barrier_sync) X(dispatch_barrier_sync_f)
+#define QUEUES(X) EXITS(X) BLOCKS(X) FUNCTIONS(X) SYNCS(X)
+
+// All of them have at most five parameters, each of them a word.
+typedef long (*any_function)(long, long, long, long, long);
+#define REPLACE(name, is_taken)                                                                                        \
+  static any_function real_##name;                                                                                     \
+  static long leave_by_##name(long a, long b, long c, long d, long e) {                                                \
+    if (current && (is_taken)) return 0;                                                                               \
+    return REAL(real_##name)(a, b, c, d, e);                                                                           \
+  }
+#define EXIT(name) REPLACE(name, (calls.leave(current, #name), false))
+#define BLOCK(name) REPLACE(name, take_block(#name, (void *)a, (void *)b))
+#define FUNCTION(name) REPLACE(name, take_function(#name, (void *)a, (void *)b, (void *)c))
+#define SYNC(name) REPLACE(name, (calls.run_work(current, (void *)a), false))
+EXITS(EXIT)
+EXIT(pthread_create)
+BLOCKS(BLOCK)
+FUNCTIONS(FUNCTION)
+SYNCS(SYNC)
 
 void caw_work(void *context, void *function) { ((work_function)function)(context); }
-void caw_release_block(void *block) { _Block_release(block); }
+void caw_release_work(void *block, void *queue) {
+  if (block) _Block_release(block);
+  dispatch_release(queue);
+}
+bool caw_is_main_queue(void *queue) { return queue == &_dispatch_main_q; }
 
 // ---- traps
 
@@ -340,7 +362,7 @@ static const replaced table[] = {
     {"swift_task_create", (void *)create_task, (void **)&real_create, HOP},
     {"clock_gettime", (void *)virtual_clock, (void **)&real_clock, CLOCK},
     {"pthread_mutex_lock", (void *)lock_mutex, (void **)&real_lock, LOCK},
-    ROW(dispatch_async) ROW(dispatch_async_f) EXITS(ROW) //
+    QUEUES(ROW) //
     {"pthread_create", (void *)leave_by_pthread_create, (void **)&real_pthread_create, THREAD}};
 enum { COUNT = sizeof table / sizeof *table };
 

@@ -50,7 +50,10 @@ private final class MainExecutorOfWorlds: MainExecutor, SchedulingExecutor {
 
   func run() throws { try executor.run() }
   func stop() { executor.stop() }
-  func checkIsolated() { executor.checkIsolated() }
+  func checkIsolated() {
+    if let tasks = AsyncTasks.current, tasks.queues.isOnMain { return }
+    executor.checkIsolated()
+  }
 }
 
 private enum Factory: ExecutorFactory {
@@ -113,6 +116,7 @@ enum AsyncExecutors {
       take_work: { world, queue, context, function, isBlock in
         AsyncTasks.at(world).take(AsyncWork(queue: queue, context: context, function: function, isBlock: isBlock))
       },
+      run_work: { world, queue in AsyncTasks.at(world).queues.runAll(of: queue) },
       created: { world, task, callers, count in
         AsyncTasks.at(world).created(task, UnsafeBufferPointer(start: callers, count: Int(count)))
       },

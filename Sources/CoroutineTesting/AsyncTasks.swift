@@ -57,9 +57,7 @@ final class AsyncTasks: SimulatedTasks {
   @exclusivity(unchecked) private var timers: [(due: UInt64, job: UnsafeMutableRawPointer, isMain: Bool)] = []
   /// Whether the world takes what its code gives to queues (World.includeDispatch).
   @exclusivity(unchecked) var includesDispatch = false
-  /// The work of each queue, in its order; the first one is a candidate, whose number is in `work`.
-  @exclusivity(unchecked) private var queues: [UnsafeMutableRawPointer: [AsyncWork]] = [:]
-  @exclusivity(unchecked) private var work: [UInt64: UnsafeMutableRawPointer] = [:]
+  let queues = AsyncQueues()
   /// The Tasks that have not ended, if the world needs footprints.
   @exclusivity(unchecked) private var watched: [WatchedTask] = []
   /// The number of hops that were seen.
@@ -68,12 +66,16 @@ final class AsyncTasks: SimulatedTasks {
   @exclusivity(unchecked) var beginsBody = false
   /// That Task, with Swift's number, until it suspends; zero later, and without one.
   @exclusivity(unchecked) private var body: (job: UnsafeMutableRawPointer?, key: UInt64) = (nil, 0)
+  /// The function by which that Task has left the world; nil if it has not.
+  @exclusivity(unchecked) private var bodyLeft: String?
   /// The Tasks of coroutines that have declared their waits, by Swift's number: they may outlive the world.
   @exclusivity(unchecked) private var outsiders: Set<UInt64> = []
   /// The Tasks that the current step has created, and that are not held.
   @exclusivity(unchecked) private var newborn: [SimulatedTask] = []
   /// Whether what is enqueued comes from a timer or a continuation, and not from a step.
   @exclusivity(unchecked) private var isBetweenSteps = false
+  /// The number of yields since time has passed, or a Task has begun or ended.
+  @exclusivity(unchecked) private var yields = 0
   /// The number of steps at which timers that are held back fire; `.max` if none is.
   @exclusivity(unchecked) private var holdEnd = Int.max
   /// What the main actor's executor is to run, in its order; the first one is a candidate, or runs.
@@ -139,9 +141,7 @@ final class AsyncTasks: SimulatedTasks {
       }
       Self.exclusion.unlock()
     }
-    // In any order: their blocks do not run any more.
-    for work in queues.values.joined() { work.release() }
-    (queues, work) = ([:], [:])
+    queues.end()
     (live, records, others, watched, main, newborn) = ([], [:], [], [], [], [])
   }
 
@@ -154,6 +154,8 @@ final class AsyncTasks: SimulatedTasks {
     Self.driven.withLock { $0 = world }
     Self.isOwned.store(true, ordering: .relaxed)
     AsyncWatch.watch(self)
+    // The step that has begun the first Task may wait for it with the thread.
+    AsyncWatch.stepBegins()
   }
 
   var now: UInt64 { world.now }
@@ -219,34 +221,41 @@ final class AsyncTasks: SimulatedTasks {
   }
 
   /// Records that code of the world calls a function that continues outside.
+  ///
+  /// That of a test's body counts once it is known to be code of Tasks.
   func leave(_ function: String) {
-    guard let task = world.runningTask.map(title) else { return }
+    if let task = world.runningTask { return leaves(title(of: task), by: function) }
+    if isInFirstPart, !world.stepIsOutside { bodyLeft = bodyLeft ?? function }
+  }
+
+  private func leaves(_ task: String, by function: String) {
     fail("\(task) calls \(function), and what that begins runs outside of the world")
+  }
+
+  /// Whether the calling code is the body of a test before it suspends first, or a Task that it has begun at once.
+  private var isInFirstPart: Bool {
+    guard body.job != nil, let task = caw_current_task() else { return false }
+    return task == body.job || records[caw_id(task)] != nil
   }
 
   /// Whether the world takes work that its code is about to give to a queue; if not, the run fails.
   func takesWork(of function: String) -> Bool {
-    if includesDispatch, world.runningTask != nil { return true }
+    if includesDispatch, world.runningTask != nil || isInFirstPart { return true }
     leave(function)
     return false
   }
 
   /// Adds work of a queue; each queue runs one at a time, in the order of these calls.
   func take(_ work: AsyncWork) {
-    queues[work.queue, default: []].append(work)
-    if queues[work.queue]?.count == 1 { list(work) }
+    queues.add(work)
+    list(work.queue)
   }
 
-  private func list(_ work: AsyncWork) {
-    let candidate = addOther(work.queue)
-    self.work[candidate.id] = work.queue
+  private func list(_ queue: UnsafeMutableRawPointer) {
+    guard queues.needsCandidate(queue) else { return }
+    let candidate = addOther(queue)
+    queues.listed(queue, as: candidate.id)
     world.add(candidate, on: nil)
-  }
-
-  private func runWork(of queue: UnsafeMutableRawPointer) {
-    if let work = queues[queue]?.first { work.run() }
-    queues[queue]?.removeFirst()
-    if let next = queues[queue]?.first { list(next) } else { queues[queue] = nil }
   }
 
   private func fail(_ wait: String) { world.fail(World.realWait(wait)) }
@@ -257,6 +266,7 @@ final class AsyncTasks: SimulatedTasks {
     let key = caw_id(job)
     if let known = records[key] { return known }
     count += 1
+    yields = 0
     let task = SimulatedTask(self, job, id: Candidate.firstTask | count, key: key)
     if world.footprints != nil { watch(task) }
     records[key] = task
@@ -301,7 +311,11 @@ final class AsyncTasks: SimulatedTasks {
   func takesBody() {
     policy.isAsync = true
     // It has not ended, so it is there.
-    if let job = body.job { hold(record(of: job)) }
+    if let job = body.job {
+      let task = record(of: job)
+      hold(task)
+      if let bodyLeft { leaves(title(of: task), by: bodyLeft) }
+    }
     body = (nil, 0)
     // Its Tasks may be late; a world does not know that before.
     lateLeft = Self.mostLate
@@ -314,7 +328,10 @@ final class AsyncTasks: SimulatedTasks {
   func report(_ what: String) {
     let token = Token.encode(policy.choices, seed: seed)
     let task = world.runningTask.map(title) ?? "a coroutine"
-    let text = "\nThe code under test \(what), in \(task) after \(policy.choices.count) choices.\nCO_REPLAY=\(token)\n"
+    var text = "\nThe code under test \(what), in \(task) after \(policy.choices.count) choices.\nCO_REPLAY=\(token)\n"
+    if let task = world.runningTask, Candidate.isTask(task.id), caw_is_cancelled(task.job) {
+      text += "The Task is cancelled, so each sleep in it ends at once: its loops must end too.\n"
+    }
     _ = text.withCString { write(2, $0, strlen($0)) }
   }
 
@@ -335,6 +352,7 @@ final class AsyncTasks: SimulatedTasks {
     }
     let kind = caw_job_kind(job)
     if kind == Int32(CAW_CONTINUATION.rawValue) {
+      yields += 1
       continuations.append((job, isMain))
       return
     }
@@ -412,7 +430,6 @@ final class AsyncTasks: SimulatedTasks {
 
   func run(_ task: SimulatedTask) {
     AsyncWatch.stepBegins()
-    defer { AsyncWatch.stepEnds() }
     clockReads = 0
     if task.isArriving {
       task.isArriving = false
@@ -424,8 +441,10 @@ final class AsyncTasks: SimulatedTasks {
     if let (identity, implementation) = task.target {
       task.target = nil
       continueOn(task, identity, implementation)
-    } else if let queue = work.removeValue(forKey: task.id) {
-      runWork(of: queue)
+    } else if let queue = queues.queue(of: task.id) {
+      queues.runFirst(of: queue)
+      queues.ended(task.id)
+      list(queue)
     } else {
       if !Candidate.isTask(task.id), caw_job_kind(task.job) == Int32(CAW_ACTOR.rawValue) {
         let actor = caw_actor(task.job)
@@ -477,7 +496,7 @@ final class AsyncTasks: SimulatedTasks {
   var nextTimer: UInt64 { timers.last?.due ?? .max }
 
   func fireTimers(_ now: UInt64) {
-    holdEnd = .max
+    (holdEnd, yields) = (.max, 0)
     isBetweenSteps = true
     defer { isBetweenSteps = false }
     while let last = timers.last, last.due <= now {
@@ -493,7 +512,9 @@ final class AsyncTasks: SimulatedTasks {
 
   /// For how many steps a timer may be held back: what the other one has begun may wait for it.
   private static var longestHold: Int { 16 }
-  var mustFire: Bool { world.steps >= holdEnd }
+  /// The number of yields after which Tasks are taken to wait for time: it would pass meanwhile.
+  private static var mostYields: Int { 10_000 }
+  var mustFire: Bool { world.steps >= holdEnd || yields >= Self.mostYields }
 
   // MARK: Footprints
   //
@@ -550,6 +571,7 @@ final class AsyncTasks: SimulatedTasks {
   /// they have become twice as many. In the order of their numbers, also where the run is repeated by a policy that
   /// needs no footprints.
   func endStep() {
+    if hasLock { AsyncWatch.stepEnds() }
     for task in newborn where task.index < 0 {
       if caw_has_gone(task.job, task.key) {
         records[task.key] = nil
@@ -563,12 +585,18 @@ final class AsyncTasks: SimulatedTasks {
       if let task = world.runningTask, live.indices.contains(task.index), caw_has_ended(task.job) { forget(task) }
       return
     }
+    _ = forgetEnded()
+  }
+
+  func forgetEnded() -> Bool {
     let ended = live.filter { caw_has_ended($0.job) }
     if ended.count > 1 { ended.sorted { $0.id < $1.id }.forEach(forget) } else { ended.first.map(forget) }
     nextSweep = max(Self.few, 2 * live.count)
+    return !ended.isEmpty
   }
 
   private func forget(_ task: SimulatedTask) {
+    yields = 0
     // First, because nothing else may hold it after the next lines; its item is used to the world's end.
     others.append(task)
     let last = live.removeLast()
@@ -617,7 +645,7 @@ final class AsyncTasks: SimulatedTasks {
 
   func title(of task: SimulatedTask) -> String {
     if Candidate.isTask(task.id) { return "Task \(task.id & ~Candidate.firstTask)" }
-    return work[task.id] == nil ? "an actor's own queue" : "a queue"
+    return queues.queue(of: task.id) == nil ? "an actor's own queue" : "a queue"
   }
 
   func name(of task: SimulatedTask) -> String? {
@@ -642,7 +670,8 @@ final class AsyncTasks: SimulatedTasks {
   func end(of task: SimulatedTask) -> String {
     if let (identity, implementation) = task.target { return "goes to \(Self.name(of: identity, implementation))" }
     if !Candidate.isTask(task.id) || caw_has_gone(task.job, task.key) { return "ended" }
-    return caw_is_enqueued(task.job) ? "yields" : "waits"
+    let isEnqueued = caw_is_enqueued(task.job) || continuations.contains { caw_continues($0.job, task.job) }
+    return isEnqueued ? "yields" : "waits"
   }
 
   /// What an executor is, for reports.
@@ -654,21 +683,6 @@ final class AsyncTasks: SimulatedTasks {
   }
 }
 
-/// A block, or a function with its argument, that was given to a queue.
-struct AsyncWork {
-  let queue: UnsafeMutableRawPointer
-  let context: UnsafeMutableRawPointer?
-  let function: UnsafeMutableRawPointer
-  let isBlock: Bool
-
-  func run() {
-    caw_work(context, function)
-    release()
-  }
-
-  func release() { if isBlock, let context { caw_release_block(context) } }
-}
-
 /// A Task whose ends and cancellations are looked for after each step.
 private struct WatchedTask {
   let task: SimulatedTask
@@ -676,13 +690,4 @@ private struct WatchedTask {
   /// Whether it lies in its parent, which `async let` has begun.
   let isInParent: Bool
   var isCancelled = false
-}
-
-/// A lock that a thread holds over the runs of other code; not a spin lock, because a world may last for seconds.
-private final class AsyncLock: @unchecked Sendable {
-  // Sound because the mutex is used by its functions alone.
-  private let mutex = UnsafeMutablePointer<pthread_mutex_t>.allocate(capacity: 1)
-  init() { pthread_mutex_init(mutex, nil) }
-  func lock() { pthread_mutex_lock(mutex) }
-  func unlock() { pthread_mutex_unlock(mutex) }
 }

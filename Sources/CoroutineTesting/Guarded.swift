@@ -1,4 +1,5 @@
 import Coroutine
+import Glibc
 
 /// A value that threads share, under a lock that is no step of a world.
 ///
@@ -16,4 +17,13 @@ final class Guarded<Value>: @unchecked Sendable {
   func withLock<Output, Failure>(_ body: (inout Value) throws(Failure) -> Output) throws(Failure) -> Output {
     try lock.withLock { () throws(Failure) -> Output in try body(&value) }
   }
+}
+
+/// A lock that a thread holds over the runs of other code; not a spin lock, because a world may last for seconds.
+final class AsyncLock: @unchecked Sendable {
+  // Sound because the mutex is used by its functions alone.
+  private let mutex = UnsafeMutablePointer<pthread_mutex_t>.allocate(capacity: 1)
+  init() { pthread_mutex_init(mutex, nil) }
+  func lock() { pthread_mutex_lock(mutex) }
+  func unlock() { pthread_mutex_unlock(mutex) }
 }

@@ -90,6 +90,7 @@ final class RunPolicy: WorldPolicy {
   func realWait(_ wait: String) -> any Error { World.RealWaitError(wait: wait) }
   func unhandled(_ error: CoroutineRuntime.UnhandledError) -> any Error { World.UnhandledError(unhandled: error) }
   func overLimit(_ limit: UInt64?, _ dump: String) -> any Error {
-    World.TimeLimitError(limit: limit.map { .nanoseconds(Int64(clamping: $0)) }, dump: dump)
+    if limit == .max { return World.TimeLimitError(limit: nil, dump: dump, timePassed: true) }
+    return World.TimeLimitError(limit: limit.map { .nanoseconds(Int64(clamping: $0)) }, dump: dump)
   }
 }

@@ -22,15 +22,21 @@ extension World {
 
   /// The error of a world whose body did not end within the time limit.
   public struct TimeLimitError: Error, Sendable, CustomStringConvertible {
-    /// The limit; nil if no time passed during ten million steps.
+    /// The limit; nil if there was none, and no time passed during ten million steps, or it passed a million times.
     public let limit: Duration?
     /// The coroutines, what each one waits for, and where it was launched.
     public let dump: String
+    /// Whether time passed again and again, and had no limit.
+    var timePassed = false
     /// A sentence that says what to do.
     public var description: String {
-      let reason = limit.map { "the body has not ended after \($0) of the world's time" }
-      return
-        "\(reason ?? "coroutines run without end, and no time passes: let one of them wait for something")\n\(dump)"
+      if let limit { return "the body has not ended after \(limit) of the world's time\n\(dump)" }
+      let reason =
+        timePassed
+        ? "the body has not ended, and time has passed a million times: it may wait for what nothing resumes, beside a "
+          + "loop that sleeps. If it needs more, set a timeLimit"
+        : "coroutines or Tasks run without end, and no time passes: let one of them wait for something"
+      return "\(reason)\n\(dump)"
     }
   }
 

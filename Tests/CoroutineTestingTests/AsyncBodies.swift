@@ -17,10 +17,42 @@ struct Leaving: Sendable, CustomTestStringConvertible {
     Leaving(testDescription: "DispatchQueue.async", name: "dispatch_async") {
       await withCheckedContinuation { continuation in DispatchQueue.global().async { continuation.resume() } }
     },
+    Leaving(testDescription: "a barrier of a DispatchQueue", name: "dispatch_barrier_async") {
+      await withCheckedContinuation { continuation in
+        DispatchQueue.global().async(flags: .barrier) { continuation.resume() }
+      }
+    },
     Leaving(testDescription: "DispatchQueue.asyncAfter", name: "dispatch_after") {
       await withCheckedContinuation { continuation in
         DispatchQueue.global().asyncAfter(deadline: .now() + 0.001) { continuation.resume() }
       }
+    },
+    Leaving(testDescription: "a source of Dispatch", name: "dispatch_source_set_event_handler") {
+      let source = DispatchSource.makeTimerSource()
+      await withCheckedContinuation { continuation in
+        source.setEventHandler {
+          source.cancel()
+          continuation.resume()
+        }
+        source.schedule(deadline: .now() + 0.001)
+        source.resume()
+      }
+    },
+    Leaving(testDescription: "a notice of a DispatchWorkItem", name: "dispatch_block_notify") {
+      await withCheckedContinuation { continuation in
+        let item = DispatchWorkItem {}
+        item.notify(queue: .global()) { continuation.resume() }
+        item.perform()
+      }
+    },
+    Leaving(testDescription: "DispatchIO", name: "dispatch_read") {
+      let zeros = open("/dev/zero", O_RDONLY)
+      await withCheckedContinuation { continuation in
+        DispatchIO.read(fromFileDescriptor: zeros, maxLength: 1, runningHandlerOn: .global()) { _, _ in
+          continuation.resume()
+        }
+      }
+      close(zeros)
     },
     Leaving(testDescription: "Thread", name: "pthread_create") {
       await withCheckedContinuation { continuation in Thread.detachNewThread { continuation.resume() } }

@@ -165,6 +165,9 @@ private actor Diary {
   private(set) var all: [Int] = []
   func add(_ number: Int) { all.append(number) }
 
+  /// Begins a Task in the actor's own queue.
+  func begin(_ number: Int) -> Task<Void, Never> { Task { all.append(number) } }
+
   func add(_ number: Int, then other: Diary) async {
     all.append(number)
     await other.add(number)
@@ -177,6 +180,7 @@ private struct RandomProgram: Sendable {
   enum Part {
     case add(log: Int)
     case nested(log: Int, other: Int)
+    case begin(log: Int)
     case cancel(task: Int)
     case await(task: Int)
     case isCancelled(log: Int)
@@ -196,7 +200,7 @@ private struct RandomProgram: Sendable {
     for task in 0..<2 + below(2) {
       parts.append(
         (0..<1 + below(3)).map { _ in
-          switch below(9) {
+          switch below(10) {
           case 0, 1: .add(log: below(2))
           case 2: .nested(log: below(2), other: below(2))
           case 3, 4: .send
@@ -204,6 +208,7 @@ private struct RandomProgram: Sendable {
           case 6 where task > 0: .cancel(task: below(task))
           case 7 where task > 0: .await(task: below(task))
           case 8: .children
+          case 9: .begin(log: below(2))
           default: .isCancelled(log: below(2))
           }
         }
@@ -253,6 +258,7 @@ private struct RandomProgram: Sendable {
     switch part {
     case .add(let log): await logs[log].add(number)
     case .nested(let log, let other): await logs[log].add(number, then: logs[other])
+    case .begin(let log): await logs[log].begin(number).value
     case .send: continuation.yield(number)
     case .yield: await Task.yield()
     case .cancel(let task): if task < tasks.count { tasks[task].cancel() }

@@ -16,6 +16,8 @@ typedef struct {
   bool (*_Nonnull takes_work)(void *_Nonnull world, const char *_Nonnull function);
   void (*_Nonnull take_work)(void *_Nonnull world, void *_Nonnull queue, void *_Nullable context,
                              void *_Nonnull function, bool is_block);
+  // Code of the world is about to run something on a queue, in its own call.
+  void (*_Nonnull run_work)(void *_Nonnull world, void *_Nonnull queue);
   // A Task was created; `callers` are the innermost return addresses on the stack.
   void (*_Nonnull created)(void *_Nonnull world, void *_Nonnull task, const uintptr_t *_Nonnull callers, int count);
   // The runtime has locked an object that Tasks share, an AsyncStream for example.
@@ -39,9 +41,11 @@ void *_Nullable caw_exchange(void *_Nullable world);
 
 // Runs a job on the calling thread until it suspends.
 void caw_run(void *_Nonnull job, bool is_main);
-// Runs work that a world has taken; releases it, if it is a block.
+// Runs work that a world has taken.
 void caw_work(void *_Nullable context, void *_Nonnull function);
-void caw_release_block(void *_Nonnull block);
+// Releases what a world holds of work: the block, if it is one, and the queue, which was retained before `take_work`.
+void caw_release_work(void *_Nullable block, void *_Nonnull queue);
+bool caw_is_main_queue(void *_Nonnull queue);
 // Enqueues a suspended Task on an executor, as Swift would.
 void caw_enqueue(void *_Nonnull task, void *_Nullable identity, uintptr_t implementation);
 // The same for a Task that is none of the calling thread's world.
@@ -66,6 +70,8 @@ typedef enum { CAW_TASK = 0, CAW_ACTOR = 193, CAW_CONTINUATION = 195 } caw_kind;
 uint64_t caw_id(void *_Nonnull job);    // unique in the process
 int caw_job_kind(void *_Nonnull job);   // a caw_kind
 void *_Nonnull caw_actor(void *_Nonnull job);  // of a job of the kind CAW_ACTOR
+// Whether a job of the kind CAW_CONTINUATION resumes the Task.
+bool caw_continues(void *_Nonnull job, void *_Nonnull task);
 bool caw_is_async_let(void *_Nonnull task);
 bool caw_is_child(void *_Nonnull task);
 bool caw_has_ended(void *_Nonnull task);

@@ -235,7 +235,8 @@ package protocol WorldPolicy: AnyObject {
   func unhandled(_ error: CoroutineRuntime.UnhandledError) -> any Error
   /// Returns the error of a world that has reached its limit, in nanoseconds of its time.
   ///
-  /// A nil limit means that the world took too many steps while no time passed.
+  /// A nil limit means that the world took too many steps while no time passed; `.max`, that time, which had no limit,
+  /// has passed too often.
   func overLimit(_ limit: UInt64?, _ dump: String) -> any Error
 }
 

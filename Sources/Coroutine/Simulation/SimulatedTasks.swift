@@ -31,6 +31,8 @@ package protocol SimulatedTasks: AnyObject {
   func cancelAll()
   /// Ends a step, of a Task or of something else; called before its footprints are read.
   func endStep()
+  /// Releases all Tasks that have ended, and returns whether there were any: what they hold may be waited for.
+  func forgetEnded() -> Bool
   /// Whether timers that are due have been held back for long enough.
   var mustFire: Bool { get }
   /// Adds what a step has done to Tasks to the world's footprints; called after each step if there are any.

@@ -85,9 +85,10 @@ package final class SimulatedWorld: @unchecked Sendable {
   @exclusivity(unchecked) var stepsBefore = 0
   /// The largest number of steps while no time passes.
   ///
-  /// More steps mean an endless loop.
+  /// More mean an endless loop, as does time without a limit that passes a tenth as often (`passings`).
   @exclusivity(unchecked) package var mostSteps = 10_000_000
-  /// The largest time, in nanoseconds of the world, before the body must have ended.
+  @exclusivity(unchecked) private var passings = 0
+  /// The largest time, in nanoseconds of the world, before the body must have ended; `.max` if there is none.
   @exclusivity(unchecked) package var timeLimit = UInt64.max
 
   /// The coroutines that wait in `settle`.
@@ -95,7 +96,7 @@ package final class SimulatedWorld: @unchecked Sendable {
   let settlingLock = SpinLock()
   /// The first error that the world has found; the code under test may have caught it.
   @exclusivity(unchecked) private(set) var finding: (any Error)?
-  /// The first failure that nothing has observed.
+  /// The first failure that the body's own error comes before: one that nothing has observed, or found after the body.
   @exclusivity(unchecked) private(set) var unhandled: (any Error)?
   /// Whether the test allows a failure that nothing observes.
   @exclusivity(unchecked) package var allowsUnhandled: (CoroutineRuntime.UnhandledError) -> Bool = { _ in false }
@@ -178,8 +179,11 @@ package final class SimulatedWorld: @unchecked Sendable {
   /// Returns whether what was written in one piece is read in several; false while the world ends.
   package func chooseSplit() -> Bool { !isEnding && policy.chooseSplit() }
 
-  /// Makes the run fail with `error`, unless the run has failed before.
-  package func fail(_ error: any Error) { if finding == nil, !isEnding { finding = error } }
+  /// Makes the run fail with `error`, unless the run has failed before, or what is left is being cancelled.
+  package func fail(_ error: any Error) {
+    if isClosing { return }
+    if isEnding { unhandled = unhandled ?? error } else { finding = finding ?? error }
+  }
 
   // MARK: Failures that nothing observes
 
@@ -282,9 +286,14 @@ extension SimulatedWorld {
         // It was held back, and belongs to this instant.
         continue
       } else if !wakeSettled() && !waitOutside() {
-        if let due = nextTimer, due - Self.start > timeLimit { throw policy.overLimit(timeLimit, dump) }
-        if !passTime(), !waitOutside(lastly: true) { throw waitsForOutside ?? policy.deadlock(dump) }
+        if let due = nextTimer, due - Self.start > timeLimit || timeLimit == .max && passings > mostSteps / 10 {
+          throw policy.overLimit(timeLimit, dump)
+        }
+        if !passTime(), tasks?.forgetEnded() != true, !waitOutside(lastly: true) {
+          throw waitsForOutside ?? policy.deadlock(dump)
+        }
         stepsBefore = steps
+        passings += 1
       }
     }
   }
@@ -666,17 +675,17 @@ extension SimulatedWorld {
     for _ in 0..<16 {
       for executor in executors { executor.cancelAll() }
       tasks?.cancelAll()
-      var steps = 0
-      while steps < 1_000_000 {
+      var stepsLeft = 1_000_000
+      while stepsLeft > 0 {
         gather()
         if let candidate = takeNext() {
           perform(candidate)
-          steps += 1
+          stepsLeft -= 1
         } else if !wakeSettled(), !hasLive || !passTime() {
           break
         }
       }
-      if !hasLive { break }
+      if !hasLive || stepsLeft == 0 { break }
     }
     for executor in executors {
       mount(executor)
