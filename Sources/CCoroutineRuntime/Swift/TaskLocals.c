@@ -28,7 +28,6 @@ extern char int_metadata[] __asm__("$sSiN") __attribute__((weak));
 enum { KIND_SHIFT = 1, KIND_MASK = 3, FIRST_MARKER = 2, STOP_MARKER = 3, WORD_BITS = 7 };
 
 static bool is_understood;
-bool cco_inherits_task_locals(void) { return is_understood; }
 void cco_task_locals_understood(bool is) { is_understood = is; }
 
 static unsigned kind_of(const cco_task_local *item) { return (unsigned)(item->next >> KIND_SHIFT) & KIND_MASK; }

@@ -139,9 +139,6 @@ typedef struct cco_aside {
 cco_aside cco_put_task_locals_aside(void);
 void cco_take_task_locals_back(cco_aside aside);
 
-/// Whether the bindings of a launching flow can be read (TaskLocals.c).
-bool cco_inherits_task_locals(void);
-
 /// The current Task of the calling code in Swift's view; NULL for none.
 void *_Nullable cco_current_task(void);
 
