@@ -107,7 +107,8 @@ private final class AsyncOutcome: @unchecked Sendable {
 ///   - strategy: How schedules are chosen. The environment variable `CO_REPLAY`, if it is set, replaces it by the
 ///     schedule of that token.
 ///   - sharing: What the Tasks of `body` share, for `exhaustive`.
-///   - timeLimit: The time of the world that may pass in one run; nil means no limit.
+///   - timeLimit: The time of the world that may pass in one run; nil means no limit, and that it
+///     may pass ten million times.
 ///   - body: The code to test. Each run calls it in a Task of a new world.
 /// - Returns: The number of runs, and the first failure, shrunk.
 @_disfavoredOverload

@@ -25,7 +25,8 @@ import Glibc
 ///     schedule of that token.
 ///   - sharing: What the coroutines of `body` share, for `exhaustive`.
 ///   - timeLimit: The time of the world that may pass in one run; nil means no limit. A run that has not ended by then
-///     fails with ``World/TimeLimitError``. So does a run in which no time passes for ten million steps.
+///     fails with ``World/TimeLimitError``. So does a run in which no time passes for ten million steps,
+///     and one without a limit in which it passes ten million times.
 ///   - body: The code to test. Each run calls it in a coroutine of a new world.
 /// - Returns: The number of runs, and the first failure, shrunk.
 public func explore(

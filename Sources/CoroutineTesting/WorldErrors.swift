@@ -22,7 +22,7 @@ extension World {
 
   /// The error of a world whose body did not end within the time limit.
   public struct TimeLimitError: Error, Sendable, CustomStringConvertible {
-    /// The limit; nil if there was none, and no time passed during ten million steps, or it passed a million times.
+    /// The limit; nil if there was none, and no time passed during ten million steps, or it passed ten million times.
     public let limit: Duration?
     /// The coroutines, what each one waits for, and where it was launched.
     public let dump: String
@@ -33,8 +33,8 @@ extension World {
       if let limit { return "the body has not ended after \(limit) of the world's time\n\(dump)" }
       let reason =
         timePassed
-        ? "the body has not ended, and time has passed a million times: it may wait for what nothing resumes, beside a "
-          + "loop that sleeps. If it needs more, set a timeLimit"
+        ? "the body has not ended, and time has passed ten million times: it may wait for what nothing resumes, beside "
+          + "a loop that sleeps. If it needs more, set a timeLimit"
         : "coroutines or Tasks run without end, and no time passes: let one of them wait for something"
       return "\(reason)\n\(dump)"
     }

@@ -100,7 +100,7 @@ struct AsyncBoundTests {
     explorer.mostSteps = 1_000
     let error = try #require(explorer.explore(.inOrder).failure?.error as? World.TimeLimitError)
     #expect(error.limit == nil)
-    #expect("\(error)".contains("time has passed a million times"), "\(error)")
+    #expect("\(error)".contains("time has passed ten million times"), "\(error)")
     #expect("\(error)".contains("\"heart\""), "\(error)")
     // What has a limit of its own may take as long as that says.
     var limited = Explorer(.async(body), .memory, .seconds(500))

@@ -85,7 +85,7 @@ package final class SimulatedWorld: @unchecked Sendable {
   @exclusivity(unchecked) var stepsBefore = 0
   /// The largest number of steps while no time passes.
   ///
-  /// More mean an endless loop, as does time without a limit that passes a tenth as often (`passings`).
+  /// More mean an endless loop, as does time without a limit that passes as often (`passings`).
   @exclusivity(unchecked) package var mostSteps = 10_000_000
   @exclusivity(unchecked) private var passings = 0
   /// The largest time, in nanoseconds of the world, before the body must have ended; `.max` if there is none.
@@ -286,7 +286,7 @@ extension SimulatedWorld {
         // It was held back, and belongs to this instant.
         continue
       } else if !wakeSettled() && !waitOutside() {
-        if let due = nextTimer, due - Self.start > timeLimit || timeLimit == .max && passings > mostSteps / 10 {
+        if let due = nextTimer, due - Self.start > timeLimit || timeLimit == .max && passings > mostSteps {
           throw policy.overLimit(timeLimit, dump)
         }
         if !passTime(), tasks?.forgetEnded() != true, !waitOutside(lastly: true) {
