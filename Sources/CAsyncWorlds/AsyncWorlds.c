@@ -246,6 +246,22 @@ static int virtual_clock(clockid_t clock, struct timespec *time) {
   return 0;
 }
 
+static time_t (*real_time)(time_t *);
+static time_t virtual_time(time_t *result) {
+  if (!current) return REAL(real_time)(result);
+  time_t now = (calls.now(current) + epoch) / 1000000000;
+  if (result) *result = now;
+  return now;
+}
+
+static int (*real_day)(struct timeval *, void *);
+static int virtual_day(struct timeval *result, void *zone) {
+  if (!current || !result) return REAL(real_day)(result, zone);
+  int64_t now = calls.now(current) + epoch;
+  *result = (struct timeval){now / 1000000000, now % 1000000000 / 1000};
+  return 0;
+}
+
 // ---- exits
 
 WEAK extern void *_Block_copy(const void *);
@@ -361,6 +377,8 @@ static const replaced table[] = {
     {"swift_task_switch", (void *)switch_task, (void **)&real_switch, HOP},
     {"swift_task_create", (void *)create_task, (void **)&real_create, HOP},
     {"clock_gettime", (void *)virtual_clock, (void **)&real_clock, CLOCK},
+    {"time", (void *)virtual_time, (void **)&real_time, CLOCK},
+    {"gettimeofday", (void *)virtual_day, (void **)&real_day, CLOCK},
     {"pthread_mutex_lock", (void *)lock_mutex, (void **)&real_lock, LOCK},
     QUEUES(ROW) //
     {"pthread_create", (void *)leave_by_pthread_create, (void **)&real_pthread_create, THREAD}};

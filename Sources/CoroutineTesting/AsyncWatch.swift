@@ -63,8 +63,8 @@ package enum AsyncWatch {
         let name = clinux_call_name(call).map { "in \(String(cString: $0)) " } ?? ""
         // Sound because a world that ends takes the lock first.
         UnsafeMutableRawPointer(bitPattern: watched.tasks).map(AsyncTasks.at)?.report(
-          "has blocked its thread \(name)for \(since) s (does another Task hold a lock of a thread over an await? "
-            + "a Mutex or NSLock must be released before)"
+          "has blocked its thread \(name)for \(since) s (does another Task hold a lock of a thread over an await, or "
+            + "this one already, as under a handler of a stream's end? a Mutex or NSLock must be released before)"
         )
         abort()
       }

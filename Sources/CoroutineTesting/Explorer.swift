@@ -174,6 +174,9 @@ struct Explorer {
     }
   }
 
+  /// The fewest choices that a run is expected to have.
+  private static var fewChoices: Int { 8 }
+
   /// Tries `count` schedules with independent choosers.
   ///
   /// `make` gets the number of the run and the number of choices of the longest run so far. It returns the chooser and
@@ -197,7 +200,8 @@ struct Explorer {
           return unrepeatable(again, difference, runs: index + 1)
         }
       }
-      longest = index == 0 ? run.choices.count : max(longest, run.choices.count)
+      // Never few: of a run with one choice, a sample would be taken at that one each time, and have one order.
+      longest = max(Self.fewChoices, index == 0 ? run.choices.count : max(longest, run.choices.count))
     }
     return Exploration(runs: max(0, count), isComplete: false)
   }

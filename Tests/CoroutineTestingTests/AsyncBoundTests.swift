@@ -10,6 +10,23 @@ import Testing
 /// that are kept, and queues.
 @Suite(.timeLimit(.minutes(10)), .serialized)
 struct AsyncBoundTests {
+  // MARK: Programs of few choices
+
+  @Test(arguments: 1...4) func `priorities find what one switch shows, where a run has hardly a choice`(depth: Int) {
+    let found = explore(.priorities(depth: depth)) {
+      let latch = Latch()
+      let task = Task {
+        let before = await latch.isOpen
+        await Task.yield()
+        if await latch.isOpen != before { throw Wrong("changed") }
+      }
+      await Task.yield()
+      await latch.open()
+      try await task.value
+    }
+    #expect(found.failure?.error is Wrong)
+  }
+
   // MARK: Ways out
 
   @Test func `the first part of a test's body leaves the world by name too, if the body is async`() {

@@ -132,7 +132,7 @@ struct ThreadLimitTests {
   }
 
   @Test func `knows that a worker runs, although it was noted to have no thread`() async {
-    let pool = WorkerPool(count: 1, label: "noted")
+    let pool = ownWorkers("noted", count: 1)
     // In place of its watchdog, which does not start.
     pool.watching.store(true, ordering: .sequentiallyConsistent)
     let (hasBegun, mayEnd) = (Flag(), Flag())
