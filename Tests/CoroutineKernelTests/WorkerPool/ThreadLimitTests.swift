@@ -142,7 +142,7 @@ struct ThreadLimitTests {
     }
     synchronously { while !hasBegun.isRaised { sched_yield() } }
     pool.withoutThread.store(1, ordering: .sequentiallyConsistent)
-    pool.retryThreads(.max)
+    pool.retryThreads(Clock.now)
     #expect(pool.withoutThread.load(ordering: .relaxed) == 0 && !pool.hasIdle)
     mayEnd.raise()
     await task.value
