@@ -48,8 +48,9 @@ final class AsyncQueues {
   /// Whether the calling code is work of the main queue.
   var isOnMain: Bool { running.last.map(caw_is_main_queue) ?? false }
 
-  /// Releases what has not run, in any order: it does not run any more.
+  /// Releases what has not run, and does not run any more.
   func end() {
+    // In any order: no code of the world runs any more.
     for work in queues.values.joined() { work.release() }
     (queues, candidates) = ([:], [:])
   }
