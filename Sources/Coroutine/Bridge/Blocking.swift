@@ -443,7 +443,7 @@ final class BlockingThread: LimitedThread, @unchecked Sendable {
 
   private func serve() {
     number = clinux_thread_id()
-    clinux_name_thread(name)
+    name.withCString { clinux_name_thread($0) }
     cco_guard_thread()
     // Inherited from the thread that has started this one, as what a body changes is by the next one.
     cco_reset_floating_point()
@@ -454,7 +454,7 @@ final class BlockingThread: LimitedThread, @unchecked Sendable {
       cco_reset_floating_point()
       // An overflow of that body would be silent if this one has switched the signal stack off.
       cco_restore_signal_stack()
-      clinux_reset_thread(name)
+      name.withCString { clinux_reset_thread($0) }
     }
     leave()
     pool.threadWillEnd()

@@ -34,7 +34,8 @@ package enum DetachedThread {
   private static func run(_ argument: UnsafeMutableRawPointer?) -> UnsafeMutableRawPointer? {
     guard let argument else { return nil }
     let start = Unmanaged<Start>.fromOpaque(argument).takeRetainedValue()
-    clinux_name_thread(start.name)
+    // Not by an implicit conversion, which allocates: a report may be asked for where there is no memory.
+    start.name.withCString { clinux_name_thread($0) }
     start.body()
     return nil
   }

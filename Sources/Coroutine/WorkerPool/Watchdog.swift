@@ -322,7 +322,8 @@ final class WatchdogThread: Sendable {
 
   private static func main(_ argument: UnsafeMutableRawPointer?) -> UnsafeMutableRawPointer? {
     guard let argument else { return nil }
-    clinux_name_thread("co-watchdog")
+    // Not by an implicit conversion, which allocates: the thread may begin where there is no memory.
+    "co-watchdog".withCString { clinux_name_thread($0) }
     let pool = Unmanaged<WorkerPool>.fromOpaque(argument).takeUnretainedValue()
     pool.watchdog.serve(pool)
   }
@@ -375,8 +376,10 @@ extension WorkerPool {
       return free
     }
     // As many compute as there are workers, and ready jobs wait: further threads would only take turns with these.
-    let lively = spares.indices.filter { watched[workers.count + $0].isLively }
-    if lively.count >= workers.count { return spares[lively[0]] }
+    let isLively = { (index: Int) in self.watched[self.workers.count + index].isLively }
+    if spares.indices.count(where: isLively) >= workers.count, let index = spares.indices.first(where: isLively) {
+      return spares[index]
+    }
     // One that has got no thread is tried again at each inspection; another one would get none either, or all at once.
     if spares.contains(where: { $0.asWorker { $0.isLeft.load(ordering: .relaxed) } }) { return nil }
     guard spares.count < Self.most else {

@@ -112,7 +112,8 @@ final class WorkerHost: Host, @unchecked Sendable {
     clinux_let_in_questions()
     // Inherited from the thread that has started this one, which may compute with another rounding.
     cco_reset_floating_point()
-    clinux_name_thread("co-worker-\(host.index)")
+    // Not by an implicit conversion, which allocates: the thread may begin where there is no memory.
+    "co-worker-\(host.index)".withCString { clinux_name_thread($0) }
     host.thread.store(UInt(pthread_self()), ordering: .relaxed)
     host.threadID.store(clinux_thread_id(), ordering: .relaxed)
     cco_call_to_its_end({ WorkerHost.serve($0) }, argument)
