@@ -1,4 +1,5 @@
 import CTestSupport
+import Foundation
 import Glibc
 import Testing
 
@@ -117,24 +118,25 @@ struct BadConditionsTests {
     }
   }
 
-  /// No mapping may be made any more: tables of symbols and rings are not there, and what fits into the memory that is
-  /// left is answered.
+  /// No large mapping may be made any more: what fits into the memory that is left is answered.
+  ///
+  /// Tables of symbols and rings are not there. Not less than that: unoptimised code of Swift allocates in its loops, also
+  /// on a thread that has just begun.
   @Test(.enabled(if: !isSanitized)) func `without memory the answers are shorter, and the process lives`() async {
     await #expect(processExitsWith: .success) {
       let gate = Gate()
       for _ in 0..<20 { co_launch(name: "parked") { try gate.pass() } }
       settle(20, stacks: false)
-      var kept = [UInt8](repeating: 1, count: 1 << 20)
+      let pages = try String(contentsOfFile: "/proc/self/statm", encoding: .utf8).prefix { $0 != " " }
+      let mapped = try #require(UInt(pages)) * UInt(getpagesize())
       var limit = rlimit(rlim_cur: 1 << 20, rlim_max: .max)
       getrlimit(__rlimit_resource_t(RLIMIT_AS.rawValue), &limit)
-      limit.rlim_cur = 1 << 20
+      limit.rlim_cur = mapped + (8 << 20)
       #expect(setrlimit(__rlimit_resource_t(RLIMIT_AS.rawValue), &limit) == 0)
-      // The space of this array is used for what follows.
-      kept = []
       let isComplete = BadConditionsTests.asksEverything()
       limit.rlim_cur = limit.rlim_max
       setrlimit(__rlimit_resource_t(RLIMIT_AS.rawValue), &limit)
-      #expect(isComplete && kept.isEmpty)
+      #expect(isComplete)
     }
   }
 }
