@@ -292,8 +292,7 @@ static bool take_function(const char *function, void *queue, void *context, void
 #define EXITS(X)                                                                                                       \
   X(dispatch_after) X(dispatch_after_f) X(dispatch_group_async) X(dispatch_group_async_f) X(dispatch_group_notify)     \
   X(dispatch_group_notify_f) X(dispatch_apply) X(dispatch_apply_f) X(dispatch_block_notify)                            \
-  X(dispatch_source_set_event_handler) X(dispatch_source_set_event_handler_f) X(dispatch_read) X(dispatch_write)       \
-  X(dispatch_io_read) X(dispatch_io_write)
+  X(dispatch_read) X(dispatch_write) X(dispatch_io_read) X(dispatch_io_write)
 #define BLOCKS(X) X(dispatch_async) X(dispatch_barrier_async)
 #define FUNCTIONS(X) X(dispatch_async_f) X(dispatch_barrier_async_f)
 #define SYNCS(X) X(dispatch_sync) X(dispatch_sync_f) X(dispatch_barrier_sync) X(dispatch_barrier_sync_f)

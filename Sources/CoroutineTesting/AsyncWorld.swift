@@ -61,7 +61,7 @@ extension World {
   /// ``RealWaitError``. Each block is a step, on the world's thread. A queue runs its blocks one at a time, first in,
   /// first out; also a concurrent one. `DispatchQueue.sync` first runs what the queue has taken, in the caller's step.
   /// A block of the main queue is on the main actor. `dispatchPrecondition(condition: .onQueue(_:))` traps in blocks.
-  /// `asyncAfter`, groups, sources, and executors with threads of their own fail the run as before. Never suspends. It
+  /// `asyncAfter`, groups, and executors with threads of their own fail the run as before. Never suspends. It
   /// has no effect outside of a world, and for the coroutines of one.
   public static func includeDispatch() { AsyncTasks.current?.includesDispatch = true }
 }

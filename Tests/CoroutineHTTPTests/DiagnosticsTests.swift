@@ -3,6 +3,7 @@ import Coroutine
 import CoroutineNet
 import CoroutineTesting
 import Dispatch
+import Foundation
 import Glibc
 import Testing
 
@@ -395,19 +396,17 @@ struct DiagnosticsTests {
     }
   }
 
-  @Test func `it answers while the process has no descriptor left`() async throws {
-    await #expect(processExitsWith: .success) {
-      var limit = rlimit()
-      getrlimit(Int32(RLIMIT_NOFILE.rawValue), &limit)
-      limit.rlim_cur = 200
-      precondition(setrlimit(Int32(RLIMIT_NOFILE.rawValue), &limit) == 0)
+  @Test(.enabled(if: !isSanitized), arguments: Shortage.allCases)
+  func `it answers while the process gets no further descriptor, thread or memory`(of shortage: Shortage) async {
+    await #expect(processExitsWith: .success) { [shortage] in
+      alarm(300)
       let server = try CoroutineRuntime.serveDiagnostics(at: .loopback(port: 0))
       co_launch(name: "has a stack") { try co_delay(.seconds(1_000)) }
+      while CoroutineRuntime.metrics.waiting.isEmpty { sched_yield() }
       // The clients of this process have their descriptors already.
       let paths = ["/stacks", "/", "/metrics", "/dump"]
       let clients = paths.map { _ in socket(AF_INET, Int32(SOCK_STREAM.rawValue), 0) }
-      while open("/dev/null", O_RDONLY) >= 0 {}
-      #expect(errno == EMFILE)
+      shortage.begin()
       for (client, path) in zip(clients, paths) {
         let answer = Self.answer(of: server.address.port ?? 0, path, by: client)
         #expect(
@@ -415,6 +414,40 @@ struct DiagnosticsTests {
           "\(answer)"
         )
       }
+      shortage.end()
+    }
+  }
+
+  /// What a process has no more of.
+  enum Shortage: String, CaseIterable, Codable {
+    case descriptors, threads, memory
+
+    func begin() {
+      switch self {
+      case .descriptors:
+        Self.limit(RLIMIT_NOFILE, to: 200)
+        while open("/dev/null", O_RDONLY) >= 0 {}
+        #expect(errno == EMFILE)
+      case .threads:
+        Self.limit(RLIMIT_NPROC, to: 0)
+        // The kernel lets the administrator start threads whatever the limit is.
+        if geteuid() == 0 { setuid(65_534) }
+      case .memory:
+        // Mappings of tables are refused. Unoptimised code of Swift needs some memory for its loops.
+        let pages = (try? String(contentsOfFile: "/proc/self/statm", encoding: .utf8))?.prefix { $0 != " " }
+        Self.limit(RLIMIT_AS, to: (pages.flatMap { rlim_t($0) } ?? 0) * rlim_t(getpagesize()) + (8 << 20))
+      }
+    }
+
+    /// The test library needs some to end the process.
+    func end() { if self == .memory { Self.limit(RLIMIT_AS, to: .max) } }
+
+    private static func limit(_ resource: __rlimit_resource, to most: rlim_t) {
+      let resource = __rlimit_resource_t(resource.rawValue)
+      var limit = rlimit()
+      getrlimit(resource, &limit)
+      limit.rlim_cur = min(most, limit.rlim_max)
+      precondition(setrlimit(resource, &limit) == 0)
     }
   }
 

@@ -27,17 +27,6 @@ struct Leaving: Sendable, CustomTestStringConvertible {
         DispatchQueue.global().asyncAfter(deadline: .now() + 0.001) { continuation.resume() }
       }
     },
-    Leaving(testDescription: "a source of Dispatch", name: "dispatch_source_set_event_handler") {
-      let source = DispatchSource.makeTimerSource()
-      await withCheckedContinuation { continuation in
-        source.setEventHandler {
-          source.cancel()
-          continuation.resume()
-        }
-        source.schedule(deadline: .now() + 0.001)
-        source.resume()
-      }
-    },
     Leaving(testDescription: "a notice of a DispatchWorkItem", name: "dispatch_block_notify") {
       await withCheckedContinuation { continuation in
         let item = DispatchWorkItem {}

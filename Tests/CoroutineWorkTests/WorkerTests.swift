@@ -294,18 +294,21 @@ struct WorkerTests {
         // It runs for a second at most, which may pass unseen.
         try eventually { try wasClaimed(third, db, schema) }
         if way != .handlersGoOn { mayStop.fulfill(()) }
-        try eventually { try queue.job(third)?.state == .available }
-        #expect(try queue.job(third)?.attempt == 0)
-        for _ in 0..<50 { #expect(try queue.job(third)?.state == .available) }
+        if way != .cancellation {
+          try eventually { try queue.job(third)?.state == .available }
+          #expect(try queue.job(third)?.attempt == 0)
+          for _ in 0..<50 { #expect(try queue.job(third)?.state == .available) }
+        }
         // Others may have it meanwhile.
         try beside {
           try queue.work(concurrency: 1) { job in try job.finish { _ in } }
         } _: {
           try eventually { try queue.job(third)?.state == .completed }
         }
-        #expect(try queue.job(third)?.attempt == 1)
+        // A cancellation comes to them one after the other: the third may begin before its own, and is cancelled then.
+        let attempt = try queue.job(third)?.attempt
+        #expect(attempt == 1 || way == .cancellation && attempt == 2)
       }
-      // A cancellation comes to them one after the other: the third may begin before its own.
       #expect(way == .cancellation || begun.all.sorted() == [0, 1])
       #expect(try queue.counts()[.completed] == 3)
     }

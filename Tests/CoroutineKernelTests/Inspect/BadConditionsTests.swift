@@ -120,8 +120,8 @@ struct BadConditionsTests {
 
   /// No large mapping may be made any more: what fits into the memory that is left is answered.
   ///
-  /// Tables of symbols and rings are not there. Not less than that: unoptimised code of Swift allocates in its loops, also
-  /// on a thread that has just begun.
+  /// Tables of symbols and rings are not there. Not less than that: unoptimised code of Swift allocates in its loops,
+  /// also on a thread that has just begun.
   @Test(.enabled(if: !isSanitized)) func `without memory the answers are shorter, and the process lives`() async {
     await #expect(processExitsWith: .success) {
       let gate = Gate()
