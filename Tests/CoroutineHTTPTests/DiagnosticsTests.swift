@@ -429,7 +429,7 @@ struct DiagnosticsTests {
         while open("/dev/null", O_RDONLY) >= 0 {}
         #expect(errno == EMFILE)
       case .threads:
-        Self.limit(RLIMIT_NPROC, to: 0)
+        Self.limit(__RLIMIT_NPROC, to: 0)
         // The kernel lets the administrator start threads whatever the limit is.
         if geteuid() == 0 { setuid(65_534) }
       case .memory:
