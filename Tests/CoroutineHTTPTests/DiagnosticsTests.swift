@@ -409,10 +409,9 @@ struct DiagnosticsTests {
       shortage.begin()
       for (client, path) in zip(clients, paths) {
         let answer = Self.answer(of: server.address.port ?? 0, path, by: client)
-        #expect(
-          answer.hasPrefix("HTTP/1.1 200 OK\r\n") && answer.contains("has a stack") || path == "/metrics",
-          "\(answer)"
-        )
+        let isWhole = answer.hasPrefix("HTTP/1.1 200 OK\r\n") && answer.contains("has a stack") || path == "/metrics"
+        // There may be no room for the stack of a handler.
+        #expect(isWhole || shortage == .memory && answer.hasPrefix("HTTP/1.1 500 "), "\(answer)")
       }
       shortage.end()
     }

@@ -40,9 +40,10 @@ extension CoroutineRuntime {
   /// | `/trace?seconds=1`, up to 60 | what happens from now on, for ui.perfetto.dev |
   ///
   /// It has its own thread, and answers while all workers and queues are blocked, and while the process has no
-  /// descriptor left: it keeps two in reserve, for one client at a time. It answers GET and HEAD alone,
-  /// and no request changes what the program does. A trace starts the recorder for its time, unless it is on. A profile
-  /// of the kind `growth` is compared with the profile before it.
+  /// descriptor left: it keeps two in reserve, for one client at a time. It needs no further thread; where there is no
+  /// memory for a stack, it answers 500. It answers GET and HEAD alone, and no request changes what the program does. A
+  /// trace starts the recorder for its time, unless it is on. A profile of the kind `growth` is compared with the
+  /// profile before it.
   ///
   /// Names, launch sites and functions of the program are in the answers, and there is no password. So a server for
   /// other machines is refused, unless it is asked for. On a loopback address, a request must name it by an address or
