@@ -301,8 +301,8 @@ struct DiagnosticsTests {
       let site = "DiagnosticsTests.swift:\(#line + 2)"
       // Again, because tests beside this one may overwrite its events.
       repeat { try co_launch {}.join() } while try !Self.get("/trace?seconds=0", server).contains(site)
-      // What has ended before its time is no part of a trace.
-      #expect(try !Self.get("/trace?seconds=1", server).contains(site))
+      // What has ended before its time is no part of a trace. Again, because an end may be noted after the join.
+      while try Self.get("/trace?seconds=1", server).contains(site) {}
       #expect(CoroutineRuntime.isRecording)
       CoroutineRuntime.stopRecording()
     }

@@ -42,7 +42,8 @@ struct AsyncWorldTests {
       #expect(ContinuousClock.now - continuous == .seconds(3600))
       #expect(SuspendingClock.now - suspending == .seconds(3600))
       gettimeofday(&after, nil)
-      #expect(after.tv_sec - before.tv_sec == 3600 && time(nil) - second == 3600)
+      // Sanitizers have functions of their own for these.
+      #expect(isSanitized || after.tv_sec - before.tv_sec == 3600 && time(nil) - second == 3600)
       #expect(Date().timeIntervalSince(date) == 3600)
     }
     #expect(found.failure == nil)
