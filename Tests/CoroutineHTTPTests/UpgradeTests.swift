@@ -104,7 +104,7 @@ struct UpgradeTests {
         switch going {
         case .ends: #expect(error == nil)
         // Without TLS it is an end as any other, and the write may still be taken.
-        case .closes: #expect(!isSecure || (error as? NetError)?.code == ECONNRESET)
+        case .closes: #expect(!isSecure || (error as? NetError)?.code == ECONNRESET, "\(String(describing: error))")
         case .resets: #expect((error as? NetError)?.code == ECONNRESET)
         }
         #expect(server.errors.current.isEmpty)
